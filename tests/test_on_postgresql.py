@@ -14,6 +14,8 @@ STORE = [
     "tests/inventory/test_projectors.py",
     "tests/claims/test_projectors.py",
     "tests/claims/test_lookup_plans.py",
+    "tests/manciple/mirror/test_copying.py",
+    "tests/manciple/mirror/test_replicator.py",
 ]
 #: What leans on its locks and transactions.
 SCHEDULING = [

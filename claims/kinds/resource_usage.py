@@ -49,7 +49,7 @@ from claims.kinds.resource_claims import (
 from claims.kinds.volumes import VOLUME_CLAIMS
 from inventory.kinds import gates
 from inventory.kinds.device_rules import is_node_resource, validate_amount
-from manciple.wire.base import EMPTY
+from manciple.wire.base import EMPTY, condition_of
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from manciple.wire.quantity import Format, Quantity, read_amounts
 from manciple.wire.resources import FINISHED_PHASES
@@ -165,9 +165,9 @@ RESIZE_PENDING, INFEASIBLE = "PodResizePending", "Infeasible"
 
 def _cannot_grow(pod: Pod) -> bool:
     """By what the node says of the spec as it is now."""
-    status = pod.status
-    pending = (one.reason for one in status.conditions if one.type == RESIZE_PENDING and one.status == "True")
-    return next(pending, "") == INFEASIBLE and status.observed_generation == pod.metadata.generation
+    pending = condition_of(pod.status.conditions, RESIZE_PENDING)
+    is_infeasible = pending is not None and (pending.status, pending.reason) == ("True", INFEASIBLE)
+    return is_infeasible and pod.status.observed_generation == pod.metadata.generation
 
 
 def as_allocated(pod: Pod) -> Pod:

@@ -493,4 +493,5 @@ class Table(Generic[T]):
 def _count(number: int, title: str) -> str:
     """`1 class`, `56 nodes`. title: of many."""
     one = f"{title[:-3]}y" if title.endswith("ries") else title.removesuffix("es" if title.endswith("sses") else "s")
+    one = "person" if title == "People" else one
     return f"{number:,} {(one if number == 1 else title).lower()}"

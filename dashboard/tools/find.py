@@ -32,13 +32,15 @@ from claims.models import AllocatedDevice, Claim, Ending, Pod, Quota, QuotaLimit
 from dashboard.kit.guards import authorizes, signed_in
 from dashboard.kit.rendering import MORE, PLACES, PageContext, TemplateContext, ValueContext, render_page
 from dashboard.models import SavedView
-from dashboard.templatetags.kit import device_url, driver_url, object_url, page_url, person_url, yaml_url
+from dashboard.templatetags.kit import device_url, driver_url, manual_url, object_url, page_url, person_url, yaml_url
+from dashboard.tools import manual
 from dashboard.workloads.ended import EndingLine
 from dashboard.workloads.owners import WORDS
 from dashboard.workloads.workloads.actions import ACTS
 from inventory import models
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.nodes import Node, Taint
+from manciple.access.kinds.roles import CLUSTER_ROLE
 from manciple.people import Person, person_of
 from manciple.store import finding, sql
 from manciple.store.event_log import latest_revision
@@ -382,6 +384,13 @@ def search_saved_views(sought: Sought, person: Person) -> Hits:
     return best(hits)
 
 
+def search_manual(sought: Sought, _person: Person) -> Hits:
+    """Its pages, by words of their titles."""
+    titles = {name: manual.title_of(name) for name in manual.NAMES}
+    ranked = [(rank, name) for name in titles if (rank := sought.rank(titles[name], name)) is not None]
+    return best(hit(sought.text, rank, titles[name], url=manual_url(name), aside="") for rank, name in ranked)
+
+
 # By what things have -------------------------------------------------------------------------------------------------
 
 
@@ -518,6 +527,9 @@ def _open_to(person: Person) -> list[str]:
     return [one for one in NOUNS if one in (PODS, CLAIMS, TEMPLATES) or (one != DEVICE and person.may("list", one))]
 
 
+CLUSTER_ROLES = CLUSTER_ROLE.resource
+
+
 @dataclass(frozen=True, slots=True)
 class Findable:
     """Things of one kind. title: of their section; resource: of objects of the API, or DEVICE."""
@@ -547,6 +559,8 @@ KINDS: Sequence[Findable] = (
     Findable("Devices", "i-dev", search_devices, DEVICE),
     Findable("What ended", "i-time", search_ended),
     Findable("People", "i-person", search_people),
+    Findable("Roles", "i-person", _stored(CLUSTER_ROLES, lambda person, *_: person.may("list", CLUSTER_ROLES))),
+    Findable("Manual", "i-file", search_manual),
     Findable("Saved views", "i-view", search_saved_views),
     Findable("Device attributes", "i-dev", search_attributes),
     Findable("Taints", "i-alert", search_taints),

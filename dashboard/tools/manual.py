@@ -50,6 +50,14 @@ class ManualPage:
 
 
 @lru_cache(maxsize=len(NAMES))
+def title_of(name: str) -> str:
+    """name: one of NAMES."""
+    (path,) = layout.MANUAL.glob(f"*/{name}.md")
+    lines = path.read_text().splitlines()
+    return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), name)
+
+
+@lru_cache(maxsize=len(NAMES))
 def read(name: str) -> ManualPage | None:
     """None without a document of this name."""
     if name not in NAMES:

@@ -392,8 +392,8 @@ def _until_done(work: Callable[[], None], stopping: threading.Event) -> None:
     while True:
         try:
             work()
-        except (OperationalError, InterfaceError):
-            logger.exception("The copy of the remote cannot be written; it is tried again")
+        except (OperationalError, InterfaceError) as error:
+            logger.warning("The copy of the remote cannot be written, and is tried again: %s", error)
             connection.close()
             if stopping.wait(DATABASE_PAUSE):
                 return

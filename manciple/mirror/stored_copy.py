@@ -125,7 +125,8 @@ class StoredCopy:
         try:
             found = received.read(kind_of(change.source.resource), change.api_version, change.text)
         except Unreadable as error:
-            logger.warning("%s %s/%s of the remote cannot be read: %s", *change.key, error)
+            if change.uid not in self.unread.get(change.source.resource, ()):
+                logger.warning("%s %s/%s of the remote cannot be read: %s", *change.key, error)
             return None
         meta = found.object.metadata
         return found if (meta.uid, meta.namespace, meta.name) == change[2:5] else None

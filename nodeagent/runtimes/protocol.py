@@ -201,6 +201,7 @@ class ContainerRequest(Value):
     share_processes: bool = False  # with the pod's other containers
     target: str = ""  # the container whose processes it sees
     stdin: bool = False
+    stdin_once: bool = False  # it ends with that of the first session
     tty: bool = False
     cpu_millis: int = 0
     cpu_request_millis: int = 0
@@ -737,6 +738,7 @@ def container_request(
         share_processes=bool(spec.share_process_namespace),
         target=container.target_container_name if isinstance(container, EphemeralContainer) else "",
         stdin=container.stdin,
+        stdin_once=container.stdin_once,
         tty=container.tty,
         cpu_millis=_amount(container.resources.limits.get("cpu")).milli_value(),
         cpu_request_millis=_amount(container.resources.requests.get("cpu")).milli_value(),

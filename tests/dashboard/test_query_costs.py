@@ -27,7 +27,7 @@ __all__ = ["admin"]
 MOST = {
     "/claims": 20,
     "/classes": 13,
-    "/find?q=s": 20,
+    "/find?q=s": 21,
     "/namespaces": 12,
     "/nodes?q=node": 13,
     "/overview": 29,

@@ -66,7 +66,7 @@ ONLY_ITS_OWNER_KNOWS_WHEN = Text(ONLY_ITS_OWNER_KNOWS + " when it is done")
 # Accounts, people and roles
 TOO_MANY_SIGN_INS = Text("Too many failed attempts")
 ACCOUNT_CLOSED = Text("The account is closed")
-NO_PASSWORD_YET = Text("{} has no password yet")
+NO_PASSWORD_YET = Text("No password yet.")
 PERSON_ROW = Text("{} readers never {}")
 WITH_OWN_GROUPS = Text("with groups of its own")
 TOKENS_WITH_GROUPS = Text("{} was issued to the name {}, " + WITH_OWN_GROUPS)

@@ -48,6 +48,7 @@ def job_with(condition: str, reason: str) -> Any:
 
 DONE = DeploymentStatus(replicas=2, updated_replicas=2, ready_replicas=2, available_replicas=2)
 LATE = condition("Progressing", "False", "ProgressDeadlineExceeded", 'ReplicaSet "web-1" has timed out progressing.')
+COMPLETE = condition("Progressing", "True", "NewReplicaSetAvailable", 'ReplicaSet "web-1" has progressed.')
 REFUSED = condition("ReplicaFailure", "True", "FailedCreate", "exceeded quota: pods")
 #: phrase -> (resource, object, its state, a part of the reason)
 CASES: dict[str, tuple[str, Any, State, str]] = {
@@ -56,6 +57,12 @@ CASES: dict[str, tuple[str, Any, State, str]] = {
         DEPLOYMENT.resource,
         deployment(replace(DONE, ready_replicas=0, available_replicas=0)),
         State.STARTING,
+        "",
+    ),
+    "none is ready any more": (
+        DEPLOYMENT.resource,
+        deployment(replace(DONE, ready_replicas=0, available_replicas=0, conditions=(COMPLETE,))),
+        State.UNREADY,
         "",
     ),
     "pods of a former template are left": (
@@ -88,13 +95,13 @@ CASES: dict[str, tuple[str, Any, State, str]] = {
     "a set with few": (
         REPLICA_SET.resource,
         replace(make_replica_set(), status=ReplicaSetStatus(replicas=2, ready_replicas=1, available_replicas=1)),
-        State.STARTING,
+        State.UNREADY,
         "",
     ),
     "numbered pods of which one is missing": (
         STATEFUL_SET.resource,
         replace(make_stateful_set(), status=StatefulSetStatus(replicas=3, ready_replicas=2, available_replicas=2)),
-        State.STARTING,
+        State.UNREADY,
         "",
     ),
     "numbered pods of two templates": (
@@ -137,7 +144,7 @@ CASES: dict[str, tuple[str, Any, State, str]] = {
                 number_available=1,
             ),
         ),
-        State.STARTING,
+        State.UNREADY,
         "",
     ),
     "a node has the former pod": (

@@ -23,7 +23,8 @@ class State(StrEnum):
     STUCK = "Stuck"  #: its pods cannot be made, or no progress is made
     FAILED = "Failed"
     UPDATING = "Updating"  #: pods of a former template are being replaced
-    STARTING = "Starting"  #: fewer pods are ready than wanted
+    UNREADY = "Not ready"  #: fewer pods are ready than wanted
+    STARTING = "Starting"  #: the first pods of a Deployment; a Job's
     RUNNING = "Running"  #: a Job's pods
     READY = "Ready"
     PAUSED = "Paused"  #: a Deployment that does not take over another template; a Job that may have no pod
@@ -110,8 +111,12 @@ def _of_deployment(one: Deployment) -> Summary:
         state = State.EMPTY
     elif is_observed and status.updated_replicas == status.replicas == status.available_replicas == wanted:
         state = State.READY
+    elif status.replicas > status.updated_replicas:
+        state = State.UPDATING
     else:
-        state = State.UPDATING if status.replicas > status.updated_replicas else State.STARTING
+        progress = condition_of(status.conditions, PROGRESSING)
+        had_all = progress is not None and progress.reason == "NewReplicaSetAvailable"
+        state = State.UNREADY if had_all else State.STARTING
     return Summary(wanted=wanted, ready=status.ready_replicas, state=state, reason=reason)
 
 
@@ -123,7 +128,7 @@ def _of_replica_set(one: ReplicaSet) -> Summary:
     elif not wanted and not status.replicas:
         state = State.EMPTY
     else:
-        state = State.READY if status.available_replicas >= wanted else State.STARTING
+        state = State.READY if status.available_replicas >= wanted else State.UNREADY
     return Summary(wanted=wanted, ready=status.ready_replicas, state=state, reason=reason)
 
 
@@ -137,7 +142,7 @@ def _of_daemon_set(one: DaemonSet) -> Summary:
     elif rolls and status.updated_number_scheduled < min(wanted, status.current_number_scheduled):
         state = State.UPDATING
     else:
-        state = State.READY if status.number_available >= wanted else State.STARTING
+        state = State.READY if status.number_available >= wanted else State.UNREADY
     return Summary(wanted=wanted, ready=status.number_ready, state=state)
 
 
@@ -148,7 +153,7 @@ def _of_stateful_set(one: StatefulSet) -> Summary:
     elif status.update_revision != status.current_revision:
         state = State.UPDATING
     else:
-        state = State.READY if status.available_replicas >= wanted else State.STARTING
+        state = State.READY if status.available_replicas >= wanted else State.UNREADY
     return Summary(wanted=wanted, ready=status.ready_replicas, state=state)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -315,8 +316,9 @@ def _gang(pod: Pod) -> str:
 
 
 def _as_yaml(pod: Pod) -> str:
-    """The object as `kubectl get -o yaml` shows it: without managedFields."""
-    document = codec.to_builtins(pod)
+    """The object as `kubectl get -o yaml` shows it: without managedFields, with fields that our types do not know."""
+    stored = objects.get(kind(PODS), *pod.key)
+    document = json.loads(stored.text) if stored is not None else codec.to_builtins(pod)
     document.get("metadata", {}).pop("managedFields", None)
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
 

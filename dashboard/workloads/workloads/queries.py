@@ -45,6 +45,7 @@ ICONS: Mapping[str, str] = {
     State.STUCK: "i-alert",
     State.FAILED: "i-alert",
     State.UPDATING: "i-time",
+    State.UNREADY: "i-alert",
     State.STARTING: "i-wait",
     State.RUNNING: "i-ok",
     State.READY: "i-ok",
@@ -56,7 +57,7 @@ ICONS: Mapping[str, str] = {
     State.DELETING: "i-x",
 }
 #: States in which something may be wrong with its pods; of a CronJob, with those of its Jobs.
-UNSETTLED = (State.STUCK, State.UPDATING, State.STARTING, State.RUNNING, State.SCHEDULED)
+UNSETTLED = (State.STUCK, State.UPDATING, State.UNREADY, State.STARTING, State.RUNNING, State.SCHEDULED)
 
 _BY_STATE = Case(
     *(When(state=state, then=Value(place)) for place, state in enumerate(State)), output_field=IntegerField()

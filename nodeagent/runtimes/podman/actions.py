@@ -286,8 +286,8 @@ class Stopping:
     killed: set[str] = field(default_factory=set)
 
     def look_in(self) -> float:
-        """Seconds until the next step is due."""
-        if self.killed or any(hook.is_alive() for hook in self.hooks.values()):
+        """Seconds until the next step is due: after a hook, also one that has just ended, that is the signal."""
+        if self.killed or not self.hooks.keys() <= self.asked:
             return SOON
         return max(0.0, self.deadline - time.monotonic())
 

@@ -8,6 +8,7 @@ network, folder. A crash in between leaves a note or a folder, from which the ne
 from __future__ import annotations
 
 import logging
+import shlex
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -412,7 +413,7 @@ class PodmanRuntime:
         tries = 0
         while True:
             try:
-                self._podman(*run_arguments(request, place), timeout=RUN_SECONDS)
+                self._podman(*self._monitor(request), *run_arguments(request, place), timeout=RUN_SECONDS)
             except ContainerFailed as error:
                 if starting.is_absent(error) and image.may_be_pulled:
                     self._pull(image)
@@ -429,6 +430,25 @@ class PodmanRuntime:
             self._happened(request.pod_uid, Happening(request.name, "Pulled", present))
         self._happened(request.pod_uid, Happening(request.name, "Created", "Container created"))
         self._happened(request.pod_uid, Happening(request.name, "Started", "Container started"))
+
+    def _monitor(self, request: ContainerRequest) -> tuple[str, ...]:
+        """Options of podman. Its monitor ends the stdin of a container with that of the first session, unless told not
+        to, for which podman has no option. Raises: ContainerFailed.
+        """
+        leaves_open = request.stdin and not request.tty and not request.stdin_once
+        return ("--conmon", str(self._patient_monitor)) if leaves_open else ()
+
+    @cached_property
+    def _patient_monitor(self) -> Path:
+        """Raises: ContainerFailed."""
+        path = self._setting.folder.with_name("monitor")
+        monitor = self._podman("info", "--format", "{{.Host.Conmon.Path}}").strip()
+        script = f'#!/bin/sh\nexec {shlex.quote(monitor)} --leave-stdin-open "$@"\n'
+        try:
+            self._disk.write(path, script.encode(), mode=0o700)
+        except OSError as error:
+            raise ContainerFailed(f"{path} cannot be written: {error}") from error
+        return path
 
     def _pull(self, image: _Image) -> None:
         """With each key that fits in turn, and at last with podman's own. Raises: ContainerFailed."""
@@ -632,7 +652,8 @@ class PodmanRuntime:
         request = self._running_request(pod_uid, container)
         if options.tty and not request.tty:
             raise StreamFailed(f"container {container} has no terminal")
-        return sessions.attach(self._podman, self._name(request), options)
+        ends_stdin = request.stdin_once and not request.tty
+        return sessions.attach(self._podman, self._name(request), options, ends_stdin=ends_stdin)
 
     def connect(self, pod_uid: str, port: int) -> Conversation:
         pod = self._known(pod_uid)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -86,17 +87,34 @@ def recover(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def attach(podman: Podman, name: str, options: StreamOptions) -> ProcessConversation:
-    """Raises: ContainerFailed."""
-    words = ("attach", "--detach-keys=", "--sig-proxy=false", *(() if options.stdin else ("--no-stdin",)), name)
-    try:
-        return ProcessConversation(
-            podman.command(*words),
+class Attachment(ProcessConversation):
+    """podman's client of a container's own streams. ends_stdin: whether the container's ends with the client's; else
+    only the session does.
+
+    Source: containerd internal/cri/io/container_io.go (Attach).
+    """
+
+    def __init__(self, command: Sequence[str], options: StreamOptions, *, ends_stdin: bool) -> None:
+        self._ends_stdin = ends_stdin
+        super().__init__(
+            command,
             stdin=options.stdin,
             stderr=options.stderr,
             tty=options.tty,
             reports_exit=False,
             env=podman_environment(),
         )
+
+    def close_stdin(self) -> None:
+        if self.stdin is not None and not self._ends_stdin:
+            self._process.terminate()
+        super().close_stdin()
+
+
+def attach(podman: Podman, name: str, options: StreamOptions, *, ends_stdin: bool) -> Attachment:
+    """Raises: ContainerFailed."""
+    words = ("attach", "--detach-keys=", "--sig-proxy=false", *(() if options.stdin else ("--no-stdin",)), name)
+    try:
+        return Attachment(podman.command(*words), options, ends_stdin=ends_stdin)
     except OSError as error:
         raise ContainerFailed(f"podman cannot be run: {error}") from error

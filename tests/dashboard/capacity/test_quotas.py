@@ -134,7 +134,7 @@ def test_what_one_may_not_list_is_not_counted_for_them(admin: Client, viewer: Cl
 
 
 WRONG = {
-    "never": (limits("never"), "quantities must match the regular expression"),
+    "never": (limits("never"), "write an amount such as"),
     "less than nothing": (limits("-1"), "must be greater than or equal to 0"),
     "no such key": ({**limits("2"), "key": "devices", "value": "1"}, "must be a standard resource for quota"),
     "no amount": ({**limits("2"), "key": "pods"}, "Enter an amount"),

@@ -34,4 +34,4 @@ def test_a_refusal_of_the_api_is_plain_at_its_field() -> None:
     cause = {"field": "metadata.name", "message": validation.regex_message("a rule", "[a-z]+", "one")}
     form.add_refusal(Invalid("no", details={"causes": [cause]}))
     form.add_refusal(Invalid("no", details={"causes": [cause]}))
-    assert form.errors == {"name": ["a rule (e.g. 'one')"]}
+    assert form.errors == {"name": [plain(cause["message"])]}

@@ -11,9 +11,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from claims.kinds.pods import Pod
+from dashboard.tools import manual
 from dashboard.tools.find import EXACT, PART, PREFIX, Sought, search
 from inventory.kinds.devices import DeviceTaint
 from inventory.kinds.nodes import Taint
+from manciple.access.kinds.roles import CLUSTER_ROLE, ClusterRole
 from manciple.api.namespaces import ensure_namespaces
 from manciple.people import person_of_user
 from manciple.store import objects
@@ -159,6 +161,20 @@ def test_administrators_find_people_and_nobody_else_does(admin: Client, viewer: 
     assert "People" not in sections(viewer, "zoe")
 
 
+def test_roles_and_pages_of_the_manual_are_found_by_their_names(admin: Client, lab: Cluster) -> None:
+    lab.create(
+        ClusterRole(
+            api_version=CLUSTER_ROLE.api_version, kind=CLUSTER_ROLE.kind, metadata=ObjectMeta(name="gpu-keeper")
+        )
+    )
+    assert sections(admin, "gpu-keep")["Roles"] == ["gpu-keeper"]
+    assert "Roles" not in sections(signed_in("mia", "namespace:other"), "gpu-keep")
+    assert sections(admin, "monitor")["Manual"] == ["Monitoring"]
+    found = admin.get("/find", {"q": "gpu-keep"}).context["sections"]
+    assert [hit.url for section in found for hit in section.found] == ["/roles/gpu-keeper"]
+    assert {manual.title_of(name) for name in manual.NAMES}.isdisjoint(manual.NAMES), "each has a heading"
+
+
 def test_quotas_are_found_by_those_who_may_read_them(admin: Client, lab: Cluster) -> None:
     lab.create(make_quota({"pods": "3"}, name="small", namespace="alpha-lab"))
     assert sections(admin, "small")["Quotas"] == ["small"]
@@ -290,7 +306,7 @@ def test_nobody_is_offered_what_they_may_not_do(viewer: Client, lab: Cluster) ->
 def test_places_are_found_by_the_beginning_of_a_word(viewer: Client, db: None) -> None:
     assert sections(viewer, "rul")["Go to"] == ["Taint rules"]
     assert viewer.get("/find?q=timeline&go=1")["Location"] == "/timeline"
-    assert "Audit" not in words(viewer, "/find?q=audit")
+    assert "Go to" not in sections(viewer, "audit")
 
 
 def test_suggestions_are_few_of_each_kind(viewer: Client, cluster: Cluster) -> None:

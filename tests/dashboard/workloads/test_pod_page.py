@@ -19,9 +19,11 @@ from claims.kinds.pods import (
     Pod,
     PodStatus,
 )
+from claims.kinds.registration import POD
 from dashboard.workloads.pods import queries, why
 from manciple.people import Person
 from manciple.store import objects
+from manciple.wire import codec
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import SCHEDULER
 from tests.builders import (
@@ -72,6 +74,17 @@ def test_every_part_has_an_address_and_says_when_devices_come_free_if_their_hold
     started = structs.replace(pod.status, start_time=cluster.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
     cluster.update(structs.replace(pod, status=started))
     assert re.search(texts.ENDS_AT_THE_LATEST("(2 h|1 h 59 min)"), close_words(alice, "/pods/default/waits"))
+
+
+def test_the_object_is_shown_with_fields_that_our_types_do_not_know(cluster: Cluster) -> None:
+    made = make_pod("copied")
+    meta = structs.replace(made.metadata, uid="copied-uid", creation_timestamp="2026-01-01T00:00:00Z")
+    pod = structs.replace(made, metadata=meta)
+    document = codec.to_builtins(pod)
+    document["spec"]["ofTheNextRelease"] = {"depth": 3}
+    with objects.writing() as writer:
+        writer.replicate(POD, pod, document)
+    assert "ofTheNextRelease: depth: 3" in close_words(member("anna"), "/pods/default/copied?tab=yaml")
 
 
 def test_a_container_that_was_given_many_devices_folds_them(cluster: Cluster) -> None:

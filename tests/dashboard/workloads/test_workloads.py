@@ -60,7 +60,7 @@ def test_a_deployment_stands_for_its_replica_sets_with_its_devices_and_why_it_is
     rows = {row["Workload"]: row for row in listed(admin)}
     assert {name: (row["Kind"], row["State"]) for name, row in rows.items()} == {
         "web": ("Deployment", "Starting"),
-        "agents": ("DaemonSet", "Starting" if rows["agents"]["Ready"] != "0/0" else "No pods"),
+        "agents": ("DaemonSet", "Not ready" if rows["agents"]["Ready"] != "0/0" else "No pods"),
     }
     assert (rows["web"]["Ready"], rows["web"]["Devices"]) == ("2/3", "2")
     why = brief(cluster.cause(waiting.metadata.name), names_claim=False)

@@ -60,6 +60,7 @@ def pages(name: str) -> dict[str, str]:
         "the incidents": "/incidents",
         "the roles": "/roles",
         "the people": "/people",
+        "what somebody may do": f"/access?user={name}&groups=namespace:{LONG}",
         "the audit trail": "/audit",
         "the timeline": "/timeline",
         "the usage": "/usage",

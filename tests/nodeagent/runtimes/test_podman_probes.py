@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import http.server
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 
-from nodeagent.runtimes.podman.actions import Actions
+from nodeagent.runtimes.podman.actions import SOON, Actions, Stopper, Stopping
 from nodeagent.runtimes.podman.kernel import PodNetworks, is_oom_killed
+from nodeagent.runtimes.podman.program import Podman
 from nodeagent.runtimes.protocol import Action
 from tests.e2e.processes import wait_for
 from tests.nodeagent.runtimes.containers import Node, bare_request
@@ -138,6 +140,34 @@ def test_a_hook_that_fails_is_told_without_its_words(node: Node, when: str) -> N
     assert told(node, reason) == f"{when[0].upper()}{when[1:]}Hook failed"
     node.ended()
     assert "geheim" not in f"{node.happenings}"
+
+
+def test_the_signal_follows_the_hook_and_not_the_end_of_the_grace_period() -> None:
+    """A hook ends while nobody looks: whoever then waited for the deadline would wait for all of it."""
+    may_end = threading.Event()
+    signals: list[tuple[str, ...]] = []
+
+    class Waiting:
+        def perform(self, *_: object, **__: object) -> str:
+            may_end.wait(90)
+            return ""
+
+    def podman(*words: str) -> str:
+        signals.append(words)
+        return ""
+
+    actions, call = cast("Actions", Waiting()), cast("Podman", podman)
+    stopper = Stopper(call, actions, lambda request: request.name, happened=lambda _uid, _happening: None)
+    stopping, request = Stopping(time.monotonic() + 3600), bare_request(pre_stop=Action(seconds=1))
+
+    stopper.advance(stopping, [request])
+    assert (stopping.look_in(), signals) == (SOON, [])
+    may_end.set()
+    stopping.hooks["main"].join()
+    assert stopping.look_in() == SOON
+    stopper.advance(stopping, [request])
+    assert signals == [("kill", "--signal", "TERM", "main")]
+    assert stopping.look_in() > SOON
 
 
 @pytest.mark.long
