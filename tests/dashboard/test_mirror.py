@@ -23,6 +23,7 @@ from manciple.mirror.sources import COPIED, NODE, Reach, Source
 from manciple.processes.demolab.pages import every_page
 from manciple.processes.demolab.views import save_views
 from manciple.store.event_log import latest_revision
+from tests.dashboard import texts
 from tests.dashboard.browsing import signed_in, words
 from tests.laboratory import NOW, furnish
 from tests.mirrors import PROD, become_mirror
@@ -166,7 +167,7 @@ def test_every_page_says_since_when_the_cluster_is_away(mirror: Client, path: st
     assert "cannot be reached" not in mirror.get(path).content.decode()
     stand(away=True)
     page = mirror.get(path).content.decode()
-    assert "cannot be reached since" in page
+    assert texts.AWAY in page
     assert f'datetime="{NOW:%Y-%m-%dT%H:%M}' in page
     stand()
     assert "cannot be reached" not in mirror.get(path).content.decode()
@@ -206,7 +207,7 @@ def test_the_state_of_each_kind_is_told(mirror: Client, reach: Reach) -> None:
 
 def test_objects_that_were_left_out_are_counted(mirror: Client) -> None:
     KindStatus.objects.filter(resource="pods").update(unread=3)
-    assert "3 could not be read" in words(mirror, "/mirror")
+    assert texts.LEFT_OUT(3) in words(mirror, "/mirror")
 
 
 def test_the_link_signs_in_and_no_other_does(mirror: Client, settings: Settings) -> None:

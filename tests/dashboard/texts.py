@@ -35,6 +35,10 @@ NEXT_WAIT_FOR = Text("Next Wait until {} on {} ends ({}) starts on {}")
 NOT_COUNTED = Text("only namespaces that you see.")
 PODS_SEEN_WAIT = Text("{} that you see, oldest")
 
+# A mirror
+AWAY = Text("cannot be reached since")
+LEFT_OUT = Text("{} could not be read")
+
 # Devices
 CHOOSES_NOTHING = Text("The expression does not compile: ")
 DEVICES_DRAINED = Text("{} is being drained.")
