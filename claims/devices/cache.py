@@ -202,7 +202,7 @@ def _cut(card: Card, now: PoolState) -> Unit:
         state = DeviceState.UNREACHABLE if lost else DeviceState.UNPUBLISHED
         return Unit(stands=card.candidates[0], state=state, holders=held, card=card.candidates)
     held_partitions = [candidate for candidate in card.partitions if candidate.key in holders]
-    if whole is not None and (whole.key in holders or not (held_partitions or card.together)):
+    if whole is not None and (whole.key in holders or not (held_partitions or _is_cut(card, whole))):
         return replace(unit_of(whole, now), card=card.candidates)
     left = now.left.get(card.counter_set, {})
     shown = card.partitions if card.together else (*held_partitions, *_still_to_be_had(card, holders, left))
@@ -211,6 +211,12 @@ def _cut(card: Card, now: PoolState) -> Unit:
     stands = whole if whole is not None else card.partitions[0]
     state = _card_state(parts, everybody)
     return Unit(stands=stands, state=state, holders=everybody, card=card.candidates, parts=parts)
+
+
+def _is_cut(card: Card, whole: CandidateDevice) -> bool:
+    """Whether a card of which nothing is held is offered in parts: what is tainted does not stand for what is not."""
+    whole_is_open, parts_are_open = not whole.fence, any(not one.fence for one in card.partitions)
+    return card.together if whole_is_open == parts_are_open else parts_are_open
 
 
 def _still_to_be_had(card: Card, holders: Holders, left: Mapping[str, int]) -> list[CandidateDevice]:

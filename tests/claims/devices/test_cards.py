@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from claims.devices.cache import PoolState, Unit
 from claims.devices.holdings import Holder
 from claims.devices.published import DevicePool, gather, read_slice
@@ -13,6 +15,7 @@ from inventory.kinds.devices import (
     CounterSet,
     Device,
     DeviceCounterConsumption,
+    DeviceTaint,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,
@@ -93,15 +96,16 @@ def test_cards_do_not_touch_each_other() -> None:
     assert (first.state, second.state) == ("free", "part")
 
 
-def whole_and_two_halves() -> DevicePool:
+def whole_and_two_halves(*, half: int = 1, tainted: Sequence[str] = ()) -> DevicePool:
     """As NVIDIA's driver publishes a GPU that is cut up and offered as a whole too."""
 
     def device(name: str, units: int) -> Device:
         use = DeviceCounterConsumption(counter_set="gpu-0", counters={"partitions": Counter(value=str(units))})
-        return Device(name=name, consumes_counters=(use,))
+        taints = (DeviceTaint(key="example.com/broken", effect="NoSchedule"),) if name in tainted else ()
+        return Device(name=name, consumes_counters=(use,), taints=taints)
 
     counters = CounterSet(name="gpu-0", counters={"partitions": Counter(value="2")})
-    return pool([device("gpu-0", 2), device("half-0", 1), device("half-1", 1)], [counters])
+    return pool([device("gpu-0", 2), device("half-0", half), device("half-1", half)], [counters])
 
 
 def test_a_gpu_whose_partitions_fit_beside_each_other_is_drawn_as_it_is_cut() -> None:
@@ -111,6 +115,25 @@ def test_a_gpu_whose_partitions_fit_beside_each_other_is_drawn_as_it_is_cut() ->
     assert (one_held.state, parts(one_held)[1][1]) == ("part", "reserved")
     (whole_held,) = draw(whole_and_two_halves(), "gpu-0")
     assert (whole_held.state, whole_held.parts) == ("reserved", ())
+
+
+HALVES = ("half-0", "half-1")
+
+
+@pytest.mark.parametrize("half", [1, 2], ids=["beside each other", "one or the other"])
+@pytest.mark.parametrize(
+    ("tainted", "state"),
+    [
+        (("gpu-0",), "free"),
+        (HALVES, "free"),
+        (("half-0",), "free"),
+        (("gpu-0", "half-0"), "free"),
+        (("gpu-0", *HALVES), "taint"),
+    ],
+)
+def test_a_gpu_is_free_while_any_of_it_can_be_had(half: int, tainted: Sequence[str], state: str) -> None:
+    (tile,) = draw(whole_and_two_halves(half=half, tainted=tainted))
+    assert tile.state == state
 
 
 def test_a_pool_that_is_a_slice_short_offers_nothing() -> None:
