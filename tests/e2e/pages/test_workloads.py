@@ -14,7 +14,7 @@ from tests.e2e.api_client import Document, Hands
 from tests.e2e.pages.browser import PHONE
 from tests.e2e.pages.manifests import template
 from tests.e2e.pages.tour import TOO_WIDE, Axe
-from tests.e2e.processes import Up
+from tests.e2e.processes import Up, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -109,10 +109,17 @@ def test_a_deployment_is_scaled_restarted_paused_and_deleted_by_its_buttons(hall
     expect(page.get_by_role("row", name="web")).to_have_count(0)
 
 
+def placed(hall: Hands, job: str) -> int:
+    """Of its pods."""
+    pods = hall.listed("/api/v1/namespaces/demo/pods")
+    return sum(pod["metadata"]["name"].startswith(job) and "nodeName" in pod["spec"] for pod in pods)
+
+
 def test_a_job_waits_on_a_phone_with_its_place_and_is_stopped(hall: Hands, page: Page, up: Up) -> None:
     page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
     for number in range(3):
         hall.made(JOBS, job(f"holds-{number}", "eight", activeDeadlineSeconds=3600))
+    wait_for("every device to be held", lambda: placed(hall, "holds-") == 3)
     hall.made(JOBS, job("train", "one", completions=5, parallelism=2, completionMode="Indexed"))
     page.goto(f"{up.web}/workloads/jobs/demo/train")
     place = page.locator("#workload-place")
