@@ -63,6 +63,9 @@ STATE_OF = {
     **dict.fromkeys(("pod-ended", "driver-asked"), "releasing"),
 }
 
+#: What a claim that was made by hand waits for first.
+NO_POD_YET = "No pod uses it yet"
+
 #: How long after its end a pod may still be written as a holder, and a deleted claim be there, before that is strange.
 MOMENT = timedelta(seconds=10)
 #: How long after its grace period a pod may take to end.
@@ -152,6 +155,11 @@ class ClaimRow:
         return tuple(user.title for user in self.users) or self.wanted_by
 
     @property
+    def is_unused(self) -> bool:
+        """Whether it waits for a pod, as far as the pods are known."""
+        return self.cause == "pending" and not (self.wanted_by or lacking_in(self.namespace, PODS))
+
+    @property
     def foreign_finalizers(self) -> tuple[str, ...]:
         return tuple(name for name in self.finalizers if name != FINALIZER)
 
@@ -162,7 +170,7 @@ class ClaimRow:
         Names are empty where the object went while the claim was read.
         """
         if self.cause == "pending":
-            unused = "" if self.wanted_by or lacking_in(self.namespace, PODS) else "No pod uses it yet"
+            unused = NO_POD_YET if self.is_unused else ""
             return brief(self.waits, names_claim=claim_of(self.waits) != self.key) or unused
         over = next((user for user in self.users if user.is_over), None)
         overdue = next((user.name for user in self.users if user.fate == "overdue"), "")

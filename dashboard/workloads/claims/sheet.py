@@ -17,7 +17,8 @@ import orjson
 import yaml
 from django.conf import settings
 
-from claims.causes.messages import brief
+from claims.causes.causes import OfOthers
+from claims.causes.messages import brief, clause
 from claims.causes.next_steps import topic_of
 from claims.controllers.reservations import FINALIZER
 from claims.devices.cache import read_devices
@@ -42,7 +43,14 @@ from dashboard.inventory.devices.grid import STATES as DEVICE_STATES
 from dashboard.kit.mirrored import agent
 from dashboard.kit.previews import Link
 from dashboard.templatetags.kit import age, claim_url, class_url, clock, counted, listed
-from dashboard.workloads.claims.queries import ClaimRow, User, pending_documents, read_claims, waiting_pods
+from dashboard.workloads.claims.queries import (
+    NO_POD_YET,
+    ClaimRow,
+    User,
+    pending_documents,
+    read_claims,
+    waiting_pods,
+)
 from dashboard.workloads.next_steps import StepLine, step_lines
 from dashboard.workloads.owners import Owner, owners_of_pods
 from insight.advice import Advice as StepsAdvice
@@ -378,7 +386,7 @@ def advise(
             alarming=True,
         )
     if row.state == "pending" and explained is not None:
-        return _of_waiting(explained, found, person)
+        return _of_waiting(row, explained, found, person)
     if row.state == "unused":
         step = "Create a pod that names it, or delete it."
         if row.immediate:
@@ -399,11 +407,14 @@ def advise(
     return None
 
 
-def _of_waiting(explained: Explanation, found: StepsAdvice | None, person: Person) -> Advice:
-    title = explained.sentence
+def _of_waiting(row: ClaimRow, explained: Explanation, found: StepsAdvice | None, person: Person) -> Advice:
+    title, text = explained.sentence, ""
+    if row.is_unused and not row.immediate and explained.cause is not None:
+        would = f"A pod with it would wait because {clause(explained.cause)}."
+        title, text = f"{NO_POD_YET}.", explained.sentence if isinstance(explained.cause, OfOthers) else would
     if found is None or found.subject is None:
-        return Advice(title=title, next_step=explained.advice)
-    return Advice(title=title, next_step=found.sentence(person.sees), steps=step_lines(found, person))
+        return Advice(title=title, text=text, next_step=explained.advice)
+    return Advice(title=title, text=text, next_step=found.sentence(person.sees), steps=step_lines(found, person))
 
 
 def _of_stuck(row: ClaimRow, complaint: Complaint | None) -> Advice:

@@ -14,7 +14,7 @@ from dashboard.workloads.claims import queries
 from inventory.kinds.nodes import NodeCondition
 from manciple.wire.base import ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event
-from tests.builders import make_claim, make_template
+from tests.builders import make_claim, make_request, make_template
 from tests.dashboard import texts
 from tests.dashboard.browsing import plain, signed_in, words
 from tests.dashboard.claim_scene import is_held_by_a_finalizer, later, pages, runs, starts
@@ -95,6 +95,16 @@ def test_a_claim_that_waits_says_why_and_what_next(pages: Client, cluster: Clust
     shown = pages.get("/claims/default/second").content.decode()
     assert 'href="/what-if?claim=default/second"' in shown
     assert 'href="/pods/default/second"' in shown
+
+
+def test_a_claim_that_no_pod_uses_says_that_first(pages: Client, cluster: Cluster) -> None:
+    """The list and the page say the same of it, though a pod would wait, too."""
+    cluster.with_gpus("node-1", each=1)
+    cluster.create(make_claim("early", requests=[make_request(count=2)]))
+    assert queries.NO_POD_YET in words(pages, "/claims")
+    page = words(pages, "/claims/default/early")
+    assert f"{queries.NO_POD_YET}. {texts.POD_WOULD_WAIT}" in page
+    assert texts.IT_WAITS not in page
 
 
 def test_a_claim_shows_what_it_got_and_the_way_to_the_cdi_file(pages: Client, cluster: Cluster) -> None:
