@@ -29,17 +29,13 @@ class Gap:
     forbidden: bool = False
 
 
-def _none() -> Sequence[Gap]:
-    return ()
-
-
-#: The last one is asked.
-_sources: list[Callable[[], Sequence[Gap]]] = [_none]
+#: Of these the last one is asked. None are there where everything is known, as in most processes.
+sources: list[Callable[[], Sequence[Gap]]] = []
 
 
 def gaps() -> Sequence[Gap]:
     """In the order in which they are told."""
-    return _sources[-1]()
+    return sources[-1]() if sources else ()
 
 
 def lacking(*resources: str) -> Sequence[Gap]:
@@ -64,15 +60,15 @@ def demand(*resources: str, consequence: str) -> None:
 
 def learn_from(source: Callable[[], Sequence[Gap]]) -> None:
     """Ask `source` from now on."""
-    _sources.append(source)
+    sources.append(source)
 
 
 @contextmanager
 def knowing(*found: Gap) -> Iterator[None]:
     """Within it, exactly these are the gaps, or those that whoever learns of them there says."""
-    before = len(_sources)
-    _sources.append(lambda: found)
+    before = len(sources)
+    sources.append(lambda: found)
     try:
         yield
     finally:
-        del _sources[before:]
+        del sources[before:]

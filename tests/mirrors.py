@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from pytest_django.fixtures import Settings
 
+from manciple import gaps
 from manciple.access import authorization, mirrored
+from manciple.mirror.judgement import gaps_of_mirror
 from manciple.store import hooks
 
 PROD = "prod"
@@ -17,4 +19,5 @@ def become_mirror(settings: Settings, monkeypatch: pytest.MonkeyPatch, context: 
     for module, name in ((authorization, "_authorizers"), (authorization, "_resolvers"), (hooks, "_gates")):
         monkeypatch.setattr(module, name, dict(getattr(module, name)))
     monkeypatch.setattr(authorization, "_refusals", [])
+    monkeypatch.setattr(gaps, "sources", [gaps_of_mirror])
     mirrored.register()

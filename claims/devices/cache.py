@@ -52,8 +52,8 @@ from inventory.kinds.early import Translate, slice_translations
 from inventory.kinds.pools import PoolKey, SliceTally
 from inventory.kinds.taint_rules import TaintRules
 from inventory.reachability import looked_at
+from manciple import gaps
 from manciple.copying import immutable
-from manciple.gaps import lacking
 from manciple.per_process import PerProcess
 from manciple.store.event_log import Follower, View
 from manciple.store.records import Written
@@ -708,5 +708,6 @@ def read_devices(now: datetime | None = None) -> DeviceSnapshot:
     now = now or datetime.now(UTC)
     with following.view() as cache:
         cache.look_at_nodes(now)
-        cache.note_missing(frozenset(one.resource for one in lacking(*DeviceCache.resources)))
+        missing = gaps.lacking(*DeviceCache.resources) if gaps.sources else ()
+        cache.note_missing(frozenset(one.resource for one in missing))
         return cache.snapshot()

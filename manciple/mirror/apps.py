@@ -1,6 +1,7 @@
 """The Django app `manciple.mirror`."""
 
 from django.apps import AppConfig
+from django.conf import settings
 
 from manciple.access import mirrored
 from manciple.mirror.sources import BY_RESOURCE
@@ -14,5 +15,6 @@ class MirrorConfig(AppConfig):
         from manciple.gaps import learn_from  # noqa: PLC0415 - models can be imported from here on only
         from manciple.mirror.judgement import gaps_of_mirror  # noqa: PLC0415
 
-        learn_from(gaps_of_mirror)
+        if settings.MIRROR:
+            learn_from(gaps_of_mirror)
         mirrored.copy_only(BY_RESOURCE)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from django.conf import settings
-
 from manciple.gaps import Gap
 from manciple.mirror import standing
 from manciple.mirror.sources import WHY, KindState, Reach
@@ -22,9 +20,9 @@ def gaps_of(states: Mapping[str, KindState], namespace: str) -> Sequence[Gap]:
 
 
 def gaps_of_mirror() -> Sequence[Gap]:
-    """Of the cluster that this installation copies; () where it copies none."""
-    cluster = standing.remote() if settings.MIRROR else None
-    return gaps_of(standing.kinds(), cluster.namespace if cluster else "") if settings.MIRROR else ()
+    """Of the cluster that this installation copies."""
+    cluster = standing.remote()
+    return gaps_of(standing.kinds(), cluster.namespace if cluster else "")
 
 
 def _gaps(states: Mapping[str, KindState], namespace: str) -> Iterator[Gap]:

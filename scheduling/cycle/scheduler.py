@@ -123,7 +123,6 @@ class SchedulingWorker:
     def __init__(self, clock: Clock, *, places: bool | None = None) -> None:
         self._clock = clock
         self._places = not settings.MIRROR if places is None else places
-        self._write = commit if self._places else observe
         if not self._places:
             hints.register(ANY_CHANGE)
         # The transaction of a commit brings the state up to date.
@@ -213,10 +212,9 @@ class SchedulingWorker:
 
             # Steps 4 and 5
             began = time.perf_counter()
+            write = commit if self._places else observe
             try:
-                settled = self._write(
-                    state, verdicts, gone=gone, revision=revision, now=self._clock(), arrivals=arrivals
-                )
+                settled = write(state, verdicts, gone=gone, revision=revision, now=self._clock(), arrivals=arrivals)
             finally:
                 spent.end()
                 state.overlay.undo()
