@@ -206,8 +206,12 @@ def test_debugging_adds_a_container_that_sees_anothers_processes_and_runs_once(
     words = ("debug", web, f"--image={image}", "--image-pull-policy=Never", "--profile=baseline", "--container=look")
     debugging = started(kubectl, *words, "--target=main", "-i", "--", "sh", "-c", f"read -r go; {SLEEPING} exit 7")
     wait_for("the container", lambda: ephemeral(kubectl, web).get("state", {}).get("running"))
-    out, _ = debugging.communicate(b"go\n", timeout=60)
-    assert b"httpd" in out
+    assert debugging.stdin is not None
+    assert debugging.stdout is not None
+    debugging.stdin.write(b"go\n")  # its end would be that of the session: the container's stdin is not `stdinOnce`
+    debugging.stdin.flush()
+    assert b"httpd" in debugging.stdout.read()
+    debugging.wait(60)
     ended = wait_for("its end", lambda: ephemeral(kubectl, web)["state"].get("terminated"))
     assert ended["exitCode"] == 7
     assert "httpd" in kubectl("logs", web, "-c", "look")

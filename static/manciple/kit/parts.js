@@ -12,6 +12,7 @@
 // was sent) and `form:unanswered`.
 (() => {
   const GATHERING = 20, REST = 150, AGAIN = 2000; // milliseconds: before a fetch, between two at least, after one that failed
+  const PATIENCE = 30000; // milliseconds: a server that was frozen may never answer on that connection
   const parts = () => [...document.querySelectorAll("[id][data-topics]")];
   let topics = new Set(), everything = false, due = null, last = 0, cost = 0, busy = false;
 
@@ -95,7 +96,7 @@
     topics = new Set(); everything = false;
     let merged = false;
     try {
-      const answer = await fetch(location.href);
+      const answer = await fetch(location.href, { signal: AbortSignal.timeout(PATIENCE) });
       if (answer.redirected && new URL(answer.url).pathname !== location.pathname) { leave(answer); return; }
       if (answer.status === 404) { again(); return; } // it is gone: the server's own page says so
       if (answer.ok) {

@@ -24,6 +24,31 @@ def documents(name: str, count: int = 1) -> list[Document]:
     return [claim(name, count), pod(name, of_claim=name)]
 
 
+@pytest.mark.parametrize(
+    ("path", "sign"), [("/pods", "tr:has-text('asked')"), ("/devices", ".tile[aria-label*='asked']")]
+)
+def test_an_answer_that_never_comes_does_not_end_the_updates(
+    hands: Hands, page: Page, up: Up, path: str, sign: str
+) -> None:
+    """As of a server that was frozen while the page asked it."""
+    page.add_init_script("const of = AbortSignal.timeout; AbortSignal.timeout = () => of.call(AbortSignal, 300);")
+    page.goto(f"{up.web}{path}")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    hung: list[Route] = []
+
+    def hang_once(route: Route) -> None:
+        if hung or route.request.resource_type != "fetch":
+            route.continue_()
+        else:
+            hung.append(route)
+
+    page.route(f"**{path}**", hang_once)
+    hands.apply(*documents("asked", 1))
+    expect(page.locator(sign)).to_have_count(1)
+    assert hung
+    hands.forget(*documents("asked"))
+
+
 @pytest.fixture
 def crowd(hands: Hands) -> Iterator[Hands]:
     """Three pods that hold all 24 GPUs; whatever a test leaves in the namespace goes with them.

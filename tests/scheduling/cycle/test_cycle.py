@@ -309,7 +309,7 @@ def test_a_call_during_the_sweep_is_made_up_for(cluster: Cluster, monkeypatch: p
         assert cluster.worker.run().taken == 0
         return 0
 
-    monkeypatch.setattr("scheduling.queue.queue.sweep", sweep)
+    monkeypatch.setattr("scheduling.queue.queue.mend", sweep)
     cluster.worker.sweep()
     assert cluster.pod("late").spec.node_name == "node-1"
 

@@ -1,7 +1,7 @@
 // Live: fetches the lines that changed, and puts each in its place.
 import { note, signs } from "./changes.js";
 import { enter } from "./keyboard.js";
-import { $$, PARTS, ask, frame, grid, here, judge, main, merge, mergeHeads, mergePart, owe, panel, parse } from "./page.js";
+import { $$, PARTS, answerTo, ask, frame, grid, here, judge, main, merge, mergeHeads, mergePart, owe, panel, parse } from "./page.js";
 import { fill, mark, tileOf } from "./panel.js";
 
 const collator = new Intl.Collator("en", { numeric: true });
@@ -64,7 +64,7 @@ const swap = async (got, topics) => {
   return true;
 };
 const redraw = async () => {
-  const answer = await fetch(here());
+  const answer = await answerTo(here());
   if (!answer.ok) return false;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const before = signs([grid]), focused = document.activeElement.closest?.("#grid .tile")?.dataset.at;
@@ -77,7 +77,7 @@ const redraw = async () => {
 const fetchLines = async (topics) => {
   const url = ask(main.dataset.lines);
   topics.forEach((topic) => url.searchParams.append("topic", topic));
-  const answer = await fetch(url);
+  const answer = await answerTo(url);
   if (!answer.ok) return false;
   const got = parse(await answer.text()).firstElementChild;
   await frame(); // to read it took a part of this one

@@ -8,6 +8,9 @@ export const said = document.getElementById("said");
 export const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 // Parts that show the same filters and devices as the grid.
 export const PARTS = ["sum", "legend", "facets", "filtered"];
+// A server that was frozen may never answer on that connection.
+const PATIENCE = 30000; // milliseconds
+export const answerTo = (url) => fetch(url, { signal: AbortSignal.timeout(PATIENCE) });
 // Of a click: it is meant for this page, not for another tab.
 export const plain = (event) => !event.metaKey && !event.ctrlKey && !event.shiftKey && event.button === 0;
 export const owe = () => document.dispatchEvent(new CustomEvent("manciple:owing"));

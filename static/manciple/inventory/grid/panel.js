@@ -1,6 +1,6 @@
 // The panel: floats beside the device that it describes, and opens from tiles, links and the address.
 import { stop } from "./keyboard.js";
-import { $$, cel, grid, here, keepFilters, main, merge, panel, parse, plain, remember, said } from "./page.js";
+import { $$, answerTo, cel, grid, here, keepFilters, main, merge, panel, parse, plain, remember, said } from "./page.js";
 import { pointAt } from "./tip.js";
 
 export const tileOf = (at) => grid.querySelector(`.tile[data-at="${CSS.escape(at)}"]`) ?? grid.querySelector(`[data-at="${CSS.escape(at)}"]`)?.closest(".tile");
@@ -14,7 +14,7 @@ export const fill = async (at) => {
   const mine = ++asked;
   const url = new URL(main.dataset.panel, location.href);
   url.searchParams.set("at", at);
-  const answer = await fetch(url);
+  const answer = await answerTo(url);
   const html = answer.ok ? await answer.text() : "";
   if (mine !== asked || here().searchParams.get("at") !== at) return false;
   if (!answer.ok) { said.textContent = `The device could not be read (status ${answer.status}). Try again.`; return false; }
