@@ -35,6 +35,9 @@ NEXT_WAIT_FOR = Text("Next Wait until {} on {} ends ({}) starts on {}")
 NOT_COUNTED = Text("only namespaces that you see.")
 PODS_SEEN_WAIT = Text("{} that you see, oldest")
 
+# The new-pod form
+IN_SYNC = Text("in sync with the form")
+
 # A mirror
 AWAY = Text("cannot be reached since")
 LEFT_OUT = Text("{} could not be read")

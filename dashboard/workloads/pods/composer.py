@@ -47,6 +47,8 @@ _VERSIONS = {POD: "v1", JOB: "batch/v1"}
 #: Numbers of a Job's spec, by what the API calls them.
 NUMBERS_OF_JOB = {"parallelism": "parallelism", "completions": "completions", "backoff_limit": "backoffLimit"}
 OF_JOB = (*NUMBERS_OF_JOB, "completion_mode")
+#: Of each field of which a mistake can be written that is not read back: what can be.
+_READABLE: Values = {**dict.fromkeys((*NUMBERS_OF_JOB, "count", "amount"), "2"), "time_limit": "1h"}
 #: Those of the request, and of an extended resource.
 _OF_REQUEST = ("device_class", "model", "count", "together", "least", "share", "share_of", "device_tolerations")
 _OF_RESOURCE = ("resource", "amount")
@@ -141,13 +143,20 @@ def compose(
     idle = _idle(chosen["devices"], chosen["kind"])
     changed = {name: value for name, value in asked.items() if value != agreed[name] and name not in idle}
     merged = draft.values | changed
+    kept = draft.kept
     if changed:
         text = _write(draft, merged, traits, settle)
         draft = read(text)
+        kept = draft.kept
+        # A mistake of the form is in the text, too, but not the text's own.
+        mistaken = {name for name in changed if draft.values[name] != merged[name]} & _READABLE.keys()
+        if mistaken:
+            mended = merged | {name: _READABLE[name] for name in mistaken}
+            kept = read(_write(read(text), mended, traits, settle)).kept
     # What somebody is typing stays as they type it, where it means the same.
     follows = {name for name in FIELDS if name not in {*changed, *idle} and draft.values[name] != agreed[name]}
     shown = {name: draft.values[name] if name in follows or name not in posted else posted[name] for name in FIELDS}
-    return Composed(text=text, base=text, values=shown, kept=draft.kept, template=draft.template)
+    return Composed(text=text, base=text, values=shown, kept=kept, template=draft.template)
 
 
 def _idle(source: str, kind: str) -> set[str]:
@@ -382,10 +391,12 @@ def _taken_tolerations(holder: Any) -> str:
 
 
 def _line_of(toleration: Any) -> str:
-    """`key=value:Effect`, `key:Effect`, `key`; "" for what this cannot say."""
+    """`key=value:Effect`, `key:Effect`, `key`; "" for what this cannot say. A line with a mistake is read as it was."""
     if not isinstance(toleration, dict) or not set(toleration) <= {"key", "operator", "value", "effect"}:
         return ""
     key, value, effect = (str(toleration.get(name) or "") for name in ("key", "value", "effect"))
+    if set(toleration) == {"key"} and toleration_of(key) is None:
+        return key
     exists = toleration.get("operator") == "Exists"
     line = f"{key or (ANY_TAINT if exists else '')}{'' if exists else f'={value}'}{f':{effect}' if effect else ''}"
     return line if toleration_of(line) == {one: said for one, said in toleration.items() if said} else ""

@@ -471,6 +471,50 @@ spec:
     assert [path.rpartition("/")[2].rpartition(".")[2] for path in read.kept] == kept
 
 
+CHOICES = (
+    "kind",
+    "devices",
+    "completion_mode",
+    "device_class",
+    "together",
+    "share_of",
+    "resource",
+    "template",
+    "model",
+)
+
+
+@pytest.mark.parametrize("name", sorted(set(composer.FIELDS) - set(CHOICES)))
+@pytest.mark.parametrize("junk", ["-3", "abc", "0", "1.5", "'open", "a=b=c:d"])
+def test_a_mistake_in_the_form_is_not_called_the_yamls(name: str, junk: str) -> None:
+    """Nor what stands beside it, however often the form is read."""
+    said = {"kind": "Job", "name": "web", "image": "x", "devices": "class", "device_class": "gpu.example.com"}
+    if name == "amount":
+        said |= {"devices": "resource", "resource": "example.com/gpu"}
+    start = composer.compose(said, TEXT, "", traits=lambda _: None)
+    own = [one for one in start.kept if one.endswith("workingDir")]
+    assert start.kept == own != []
+    first = composer.compose({**start.values, name: junk}, start.text, start.base, traits=lambda _: None)
+    again = composer.compose({**start.values, name: junk}, first.text, first.base, traits=lambda _: None)
+    assert first.kept == again.kept == own
+    assert again.text == first.text
+
+
+TEXT = """apiVersion: batch/v1
+kind: Job
+metadata:
+  name: web
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: main
+        image: x
+        workingDir: /srv
+"""
+
+
 @pytest.mark.parametrize("source", ["class", "none", "template"])
 def test_whatever_asked_for_devices_goes_when_they_come_from_elsewhere(source: str) -> None:
     def step(text: str, **values: str) -> composer.Composed:
