@@ -20,8 +20,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
@@ -42,24 +44,29 @@ from manciple.live.topics import relay
 from manciple.mirror import standing
 from manciple.mirror.client import Remote
 from manciple.mirror.command import printable
+from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.folders import Folder, Mark, Running
 from manciple.mirror.models import RemoteStatus
 from manciple.mirror.replicator import Replicator
-from manciple.mirror.sources import COPIED, Reach
+from manciple.mirror.sources import COPIED, NAMESPACE, Reach
 from manciple.mirror.standing import KindStanding
 from manciple.processes import accounts, embedded_worker
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
 from manciple.refusals import StartRefused
+from manciple.store import objects
 from manciple.store.event_log import Tail
 from manciple.telemetry import processes
 from manciple.wire.identity import AUTHENTICATED
+from manciple.wire.resources import NAMESPACES, kind
 
 LOOPBACK: Final = "127.0.0.1"
 #: Ports that are tried where none is named, and the last one is taken.
 PORTS: Final = range(8010, 8040)
 #: Seconds for which a thread keeps the interpreter while others want it, as for `up`; seconds that stopping takes.
 SWITCH_SECONDS, END_SECONDS = 0.001, 25.0
+#: A namespace of every cluster, whose uid is the cluster's own.
+SYSTEM_NAMESPACE: Final = "kube-system"
 #: Seconds between two looks at whether the cluster was listed.
 LOOK_AGAIN: Final = 0.1
 #: Tables of every installation, and of a mirror alone.
@@ -83,6 +90,25 @@ def _refuse_others() -> None:
             )
 
 
+def refuse_another_cluster(remote: Remote, folder: Path) -> None:
+    """Raises: StartRefused where the copy that is there is not of the cluster that answers: all of it would seem to be
+    deleted.
+    """
+    copied = objects.get(kind(NAMESPACES), "", SYSTEM_NAMESPACE)
+    if copied is None:
+        return
+    try:
+        answered = remote.get(NAMESPACE.path("v1", name=SYSTEM_NAMESPACE))
+        uid = msgspec.json.decode(answered)["metadata"]["uid"]
+    except (RemoteFailure, msgspec.MsgspecError, KeyError, TypeError):  # it is away, or this may not be read
+        return
+    if uid != copied.uid:
+        raise StartRefused(
+            f"{folder} holds the copy of another cluster, to which this context led before: delete the folder, or name "
+            "another one with --home"
+        )
+
+
 def _has_rows(cursor: CursorWrapper, table: str) -> bool:
     cursor.execute(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 - our names
     return cursor.fetchone() is not None
@@ -93,7 +119,7 @@ class MirrorSystem:
 
     def __init__(self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, port: int) -> None:
         self._folder, self._mark, self._home = folder, mark, Home(folder.path)
-        self._context, self._port = mark.context, port
+        self._context, self._port, self._remote = mark.context, port, remote
         self._stopping = threading.Event()
         self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
         self._replicator = Replicator(remote, sources=COPIED, context=mark.context, namespace=namespace)
@@ -112,7 +138,8 @@ class MirrorSystem:
         call_command("migrate", verbosity=0, interactive=False)
         accounts.serves_pages(self._home, url)
         link = url + self._let_in(Server(url=settings.API_URL, ca_pem=files.ca_pem))
-        if features:
+        if features:  # it answers
+            refuse_another_cluster(self._remote, self._folder.path)
             gates.use(features)
         self._listeners.add(web)
         self._listeners.add(api, tls=Tls(certificate=files.certificate, key=files.key, clients=settings.CLIENT_CA_FILE))
