@@ -51,7 +51,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.access.authorization._resolvers",
         "manciple.access.mirrored._copied",
         "manciple.access.people.READ_WITH",
-        "manciple.gaps._sources",
+        "manciple.gaps.sources",
         "manciple.access.webhook_client._pod_connectors",
         "manciple.store.hooks._checks",
         "manciple.store.hooks._completions",

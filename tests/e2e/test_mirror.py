@@ -130,6 +130,7 @@ def cluster(system: Up) -> Iterator[Api]:
     api.made("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     yield api
     api.delete(f"/api/v1/namespaces/{NAMESPACE}")
+    wait_for("the namespace to be gone", lambda: api.find(f"/api/v1/namespaces/{NAMESPACE}") is None)
 
 
 @pytest.fixture(scope="module")
