@@ -29,12 +29,12 @@ class Gap:
     forbidden: bool = False
 
 
-#: Of these the last one is asked. None are there where everything is known, as in most processes.
+#: The last one is asked. Most processes have none: they know everything.
 sources: list[Callable[[], Sequence[Gap]]] = []
 
 
 def gaps() -> Sequence[Gap]:
-    """In the order in which they are told."""
+    """In the order in which pages list them."""
     return sources[-1]() if sources else ()
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Exists, OuterRef
 
@@ -69,7 +70,8 @@ _last_look_at_claims = PerProcess[_Look[Mapping[DeviceKey, str]] | None](lambda:
 
 def reconcile(now: datetime) -> int:
     """Returns 0: incidents are no objects of the API."""
-    nodes, pools, devices = _unreachable_nodes(now), _incomplete_pools(now), _held_twice(now)
+    nodes, pools = _unreachable_nodes(now), _incomplete_pools(now)
+    devices = _held_twice(now) if settings.MIRROR else {}  # elsewhere the index refuses it
     with transaction.atomic():
         impairments.record_unreachable(nodes, at=now)
         impairments.record_incomplete(pools, at=now)
@@ -119,7 +121,7 @@ def _held_twice(now: datetime) -> Mapping[DeviceKey, str]:
 
 def _held_by_several() -> Mapping[DeviceKey, str]:
     """Where they differ in the node alone, the pools say whether it is one device. Rows that are not exclusive though
-    neither admin access, nor a share, nor of a controller, are copied ones: here no device is given twice.
+    neither admin access, nor a share, nor of a controller, are copied ones.
     """
     whole = AllocatedDevice.objects.filter(exclusive=False, admin_access=False, share_id="", controller="").order_by()
     several = whole.values_list("driver", "pool", "device").annotate(claims=Count("claim", distinct=True))

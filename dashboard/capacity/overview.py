@@ -130,7 +130,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     context = OverviewContext(
         place="overview",
         revision=revision,
-        # Nobody is told to begin where somebody has begun, or where that is not known.
+        # First steps are for an installation where nobody has taken them; a mirror cannot tell.
         steps=None if settings.MIRROR or (steps.devices and steps.classes and steps.pods) else steps,
         counted=", ".join(numbers),
         figures=figures(census.totals, census.snapshot),

@@ -12,7 +12,7 @@ from manciple.people import Person
 
 
 def notify_url(person: Person, happening: Happening, namespace: str) -> str:
-    """ "" for whom a rule of theirs notifies already."""
+    """Where to begin such a rule; "" for those who have one already."""
     rules = NotificationRule.objects.filter(person__username=person.name, happening=happening, mine=False)
     if rules.filter(Q(namespace="") | Q(namespace=namespace)).exists():
         return ""

@@ -176,7 +176,7 @@ class KindFollower:
         if heard_something:  # the connection worked, and has broken off
             self._failures = 0
         elif self._failures or self._resume is None:
-            # A listed kind stays as it was, and pages say until when that is known.
+            # What was listed stays; pages say up to when it is known to be true.
             self._standing = replace(self._standing, detail=str(failure))
             self._sink.note(self._standing, failing=str(failure))
         pause = min(FIRST_PAUSE * 2.0**self._failures, LONGEST_PAUSE)

@@ -93,7 +93,7 @@ def read(remote: Remote, sources: Sequence[Source], *, namespace: str, wanted: W
 
 
 def software_version(remote: Remote) -> str:
-    """ "v1.34.1"; "" where it is not told."""
+    """Such as "v1.34.1"; "" where the server does not say."""
     try:
         return str(msgspec.json.decode(remote.get("/version")).get("gitVersion", ""))
     except (RemoteFailure, msgspec.MsgspecError, AttributeError):

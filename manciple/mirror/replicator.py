@@ -388,12 +388,15 @@ def _reader(name: str, work: Callable[[], None], stopping: threading.Event) -> t
 
 
 def _until_done(work: Callable[[], None], stopping: threading.Event) -> None:
-    """While the database is away, it is tried again."""
+    """While the database is away, it is tried again; the log says so once."""
+    told = False
     while True:
         try:
             work()
         except (OperationalError, InterfaceError) as error:
-            logger.warning("The copy of the remote cannot be written, and is tried again: %s", error)
+            if not told:
+                logger.warning("The copy of the remote cannot be written, and is tried again: %s", error)
+            told = True
             connection.close()
             if stopping.wait(DATABASE_PAUSE):
                 return

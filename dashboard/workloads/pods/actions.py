@@ -106,7 +106,7 @@ def effect_of_deletion(
 
 
 def _claims_lines(found: PodDeletion, pods: int, lost: Collection[str]) -> Iterator[tuple[str, str]]:
-    """What becomes of the devices and the claims. lost: unreachable nodes, whose devices stay held."""
+    """What happens to the devices and claims. lost: unreachable nodes, whose devices stay held."""
     its, it, them = ("its", "It holds", "it") if pods == 1 else ("their", "They hold", "them")
     pools: dict[str, list[str]] = {}
     for fate in found.claims:

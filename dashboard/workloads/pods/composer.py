@@ -47,7 +47,7 @@ _VERSIONS = {POD: "v1", JOB: "batch/v1"}
 #: Numbers of a Job's spec, by what the API calls them.
 NUMBERS_OF_JOB = {"parallelism": "parallelism", "completions": "completions", "backoff_limit": "backoffLimit"}
 OF_JOB = (*NUMBERS_OF_JOB, "completion_mode")
-#: Of each field of which a mistake can be written that is not read back: what can be.
+#: Fields in which a mistake is written and cannot be read back, each with a value that can.
 _READABLE: Values = {**dict.fromkeys((*NUMBERS_OF_JOB, "count", "amount"), "2"), "time_limit": "1h"}
 #: Those of the request, and of an extended resource.
 _OF_REQUEST = ("device_class", "model", "count", "together", "least", "share", "share_of", "device_tolerations")
@@ -148,7 +148,7 @@ def compose(
         text = _write(draft, merged, traits, settle)
         draft = read(text)
         kept = draft.kept
-        # A mistake of the form is in the text, too, but not the text's own.
+        # A mistake made in the form is in the text by now, but did not come from there.
         mistaken = {name for name in changed if draft.values[name] != merged[name]} & _READABLE.keys()
         if mistaken:
             mended = merged | {name: _READABLE[name] for name in mistaken}
@@ -391,7 +391,7 @@ def _taken_tolerations(holder: Any) -> str:
 
 
 def _line_of(toleration: Any) -> str:
-    """`key=value:Effect`, `key:Effect`, `key`; "" for what this cannot say. A line with a mistake is read as it was."""
+    """`key=value:Effect`, `key:Effect`, `key`; "" for what this cannot say. A mistaken line comes back as typed."""
     if not isinstance(toleration, dict) or not set(toleration) <= {"key", "operator", "value", "effect"}:
         return ""
     key, value, effect = (str(toleration.get(name) or "") for name in ("key", "value", "effect"))

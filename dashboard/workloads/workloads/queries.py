@@ -502,7 +502,7 @@ _CONDITIONS: Mapping[str, tuple[str, str]] = {
 }
 
 
-#: What announces an end, of which nothing is told once it has come.
+#: Conditions that announce an end, and the one that replaces them once it has come.
 _ANNOUNCED: Mapping[str, str] = {"SuccessCriteriaMet": "Complete", "FailureTarget": "Failed"}
 
 

@@ -14,6 +14,7 @@ import pytest
 from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pytest_django.fixtures import Settings
 
 from claims.controllers import incidents
 from claims.devices.cache import read_devices
@@ -387,7 +388,10 @@ def holders() -> set[str]:
     return {f"{one.namespace}/{one.claim}" for one in of_pool[DRIVER, "n1", "gpu-0", "n1"]}
 
 
-def test_a_device_that_is_allocated_twice_is_an_incident_until_one_claim_is_left(cluster: Living) -> None:
+def test_a_device_that_is_allocated_twice_is_an_incident_until_one_claim_is_left(
+    cluster: Living, settings: Settings
+) -> None:
+    settings.MIRROR = True
     mirror = Mirror(remote_of(cluster))
     cluster.put("resourceslices", slice_of("n1", 2))
     cluster.put("resourceclaims", claim("first", "n1/gpu-0"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from claims.controllers import incidents, node_lifecycle
 from claims.controllers.incidents import SETTLING
 from inventory.models import Impairment, Incident, Pool
@@ -26,6 +28,14 @@ def look(*, after: timedelta = timedelta(0)) -> datetime:
     now = datetime.now(UTC) + after
     incidents.reconcile(now)
     return now
+
+
+def test_devices_held_twice_are_looked_for_in_mirrors_alone(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that are held would be read every few seconds, while claims come and go."""
+    monkeypatch.setattr(incidents, "_held_by_several", lambda: pytest.fail("nobody holds what another does"))
+    cluster.with_gpus("node-1", each=1)
+    runs(cluster, "one")
+    look()
 
 
 def test_a_silent_node_is_an_incident_since_its_lease_was_overdue_until_it_is_heard_of(cluster: Cluster) -> None:
