@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from msgspec import structs
+from pytest_django.fixtures import Settings
 
 from claims.controllers import incidents as incident_controller
 from claims.devices.cache import read_devices
@@ -236,8 +237,9 @@ def test_holders_elsewhere_have_no_name(scene: Cluster, monkeypatch: pytest.Monk
 
 @pytest.mark.django_db
 def test_a_device_that_a_copied_cluster_gave_twice_stands_there_with_both_claims(
-    admin: Client, monkeypatch: pytest.MonkeyPatch
+    admin: Client, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
+    settings.MIRROR = True
     Cluster().with_gpus("node-1", each=2)  # its fixture allows no such thing
     with objects.writing() as writer:
         for name in ("first", "second"):

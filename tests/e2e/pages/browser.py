@@ -33,9 +33,12 @@ WATCH_SHIFTS = """
 window.shifts = [];
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) {
-    if (!entry.hadRecentInput) window.shifts.push({
+    if (entry.hadRecentInput) continue;
+    const moved = entry.sources.map(({ node }) => (node?.nodeType === Node.TEXT_NODE ? node.parentElement : node));
+    window.shifts.push({
       value: entry.value,
-      what: entry.sources.map((one) => one.node?.outerHTML?.slice(0, 160) ?? String(one.node?.nodeName)),
+      what: moved.map((one) => one?.outerHTML.slice(0, 160) ?? "removed"),
+      amongReasons: moved.every((one) => one?.closest("#waiting, #waiting ~ *")),
     });
   }
 }).observe({ type: "layout-shift", buffered: true });

@@ -13,11 +13,14 @@ from typing import Any
 import httpx
 
 from manciple.api import kubeconfig
-from tests.e2e.processes import Process, place_migrated
+from tests.e2e.processes import Process, place_migrated, wait_for
 
 PODS = "/api/v1/namespaces/{namespace}/pods/{name}"
 NODES = "/api/v1/nodes/{name}"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+ALL_PODS, ALL_CLAIMS = "/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaims"
+#: Looks in a row, some tenths of a second apart, that find everything as it was.
+CALM_LOOKS = 5
 
 
 @dataclass
@@ -43,6 +46,17 @@ class Demo:
         assert answer.is_success, answer.text
         found: dict[str, Any] = answer.json()
         return found
+
+    def wait_until_settled(self) -> None:
+        """Pods and claims change no more by themselves: what was begun, here or by another test, has come about."""
+        seen: list[dict[str, str]] = []
+
+        def settled() -> bool:
+            listed = [one for path in (ALL_PODS, ALL_CLAIMS) for one in self.get(path)["items"]]
+            seen.append({one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in listed})
+            return len(seen) >= CALM_LOOKS and all(one == seen[-1] for one in seen[-CALM_LOOKS:])
+
+        wait_for("the laboratory to settle", settled)
 
     def cordon(self, node: str, *, cordoned: bool) -> None:
         self.patch(NODES.format(name=node), {"spec": {"unschedulable": cordoned or None}})

@@ -147,6 +147,7 @@ def test_the_keyboard_reaches_everything_in_reading_order(admin: Page, demo: Dem
 def test_twenty_changes_stream_in_without_a_shift_or_losing_focus_and_scroll(
     admin: Page, demo: Demo, path: str
 ) -> None:
+    demo.wait_until_settled()
     admin.goto(demo.web + path)
     expect(admin.get_by_text("Live", exact=True)).to_be_visible()
     admin.evaluate("window.untouched = true; document.getElementById('find').focus(); scrollTo(0, 40)")
@@ -161,7 +162,8 @@ def test_twenty_changes_stream_in_without_a_shift_or_losing_focus_and_scroll(
     assert admin.evaluate("window.untouched && document.activeElement.id") == "find"
     assert admin.evaluate("scrollY") == at
     # A number that gains a digit, as others use devices meanwhile, moves what stands behind it by a character.
-    shifts = admin.evaluate("window.shifts.map((one) => [one.value, ...one.what])")
+    # What pods wait for takes as many lines as it takes: the changes are a reason for some, and others' next step.
+    shifts = admin.evaluate("window.shifts.filter((one) => !one.amongReasons).map((one) => [one.value, ...one.what])")
     assert [one for one in shifts if one[0] > A_CHARACTER] == []
 
 
