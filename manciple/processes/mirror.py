@@ -114,11 +114,12 @@ def _set_up(path: Path, context: str) -> None:
     os.environ |= {
         "MANCIPLE_HOME": str(path),
         "MANCIPLE_MIRROR_OF": context,
-        "MANCIPLE_REDIS_URL": "",  # one process does it all
         "MANCIPLE_SECURE_COOKIES": "0",  # it listens on loopback alone, without TLS
     }
     os.environ.setdefault("MANCIPLE_LOG_LEVEL", "WARNING")  # the terminal is for what a person must know
     configuration.apply()
+    if not os.environ.get("MANCIPLE_DATABASE_URL"):
+        os.environ["MANCIPLE_REDIS_URL"] = ""  # one process does it all
     made = home.prepare(path)
     for name, kept in (("SECRET_KEY", made.secret_key), ("ENCRYPTION_KEYS", made.encryption_keys)):
         os.environ.setdefault(f"MANCIPLE_{name}", ",".join(kept.read_text().split()))
