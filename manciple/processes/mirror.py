@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from manciple import configuration
-from manciple.declared_settings import HOME, read
+from manciple.declared_settings import DATABASE_URL, HOME, read
 from manciple.mirror import command, credentials, folders, kubeconfig, listing
 from manciple.mirror.client import Remote
 from manciple.mirror.failures import RemoteFailure
@@ -118,8 +118,8 @@ def _set_up(path: Path, context: str) -> None:
     }
     os.environ.setdefault("MANCIPLE_LOG_LEVEL", "WARNING")  # the terminal is for what a person must know
     configuration.apply()
-    if not os.environ.get("MANCIPLE_DATABASE_URL"):
-        os.environ["MANCIPLE_REDIS_URL"] = ""  # one process does it all
+    if not read(DATABASE_URL):
+        os.environ |= {"MANCIPLE_REDIS_URL": ""}  # one process does it all
     made = home.prepare(path)
     for name, kept in (("SECRET_KEY", made.secret_key), ("ENCRYPTION_KEYS", made.encryption_keys)):
         os.environ.setdefault(f"MANCIPLE_{name}", ",".join(kept.read_text().split()))
