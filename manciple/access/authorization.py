@@ -28,6 +28,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.urls import URLPattern, URLResolver
 
 from manciple.access.kinds.roles import PolicyRule
+from manciple.per_process import PerProcess
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import Kind
@@ -130,8 +131,6 @@ ResolveRules = Callable[[Identity, str], HeldRules]
 ORDER = ("node", "driver", "rbac")
 
 _authorizers: dict[str, Authorizer] = {}
-#: Of users of the mirrored cluster; the last one counts.
-_remote: list[Authorizer] = []
 _refusals: list[Callable[[Attributes], str]] = []
 _resolvers: dict[str, ResolveRules] = {}
 
@@ -151,9 +150,13 @@ def refuse_first(refusal: Callable[[Attributes], str]) -> None:
         _refusals.append(refusal)
 
 
+#: Of users of the mirrored cluster: without one nothing is allowed.
+_of_cluster: PerProcess[Authorizer] = PerProcess(lambda: lambda _identity, _wanted: Decision(False))
+
+
 def decide_remote_by(authorizer: Authorizer) -> None:
     """Ask `authorizer`, and nobody else, about users of the mirrored cluster."""
-    _remote[:] = [authorizer]
+    _of_cluster.value = authorizer
 
 
 def decide(identity: Identity, wanted: Attributes) -> Decision:
@@ -161,7 +164,7 @@ def decide(identity: Identity, wanted: Attributes) -> Decision:
         if reason := refuse(wanted):
             return Decision(False, reason, denied=True)
     if identity.remote:
-        return _remote[-1](identity, wanted) if _remote else Decision(False)
+        return _of_cluster.value(identity, wanted)
     if MASTERS in identity.groups:
         return Decision(True, f'member of "{MASTERS}"')
     reasons = []

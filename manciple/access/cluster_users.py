@@ -74,12 +74,12 @@ class Reviews(Protocol):
     def silence(self) -> str: ...
 
 
-_reviews: list[Reviews] = []
+_reviews = PerProcess[Reviews | None](lambda: None)
 
 
 def use(reviews: Reviews) -> None:
     """From now on this installation is for the users of the cluster, and for nobody else."""
-    _reviews[:] = [reviews]
+    _reviews.value = reviews
     settings.CLUSTER_USERS = True
     chain.accept_only({"provider": ProviderTokens(), "cluster": ClusterTokens()})
     authorization.decide_remote_by(reviews.access)
@@ -87,7 +87,14 @@ def use(reviews: Reviews) -> None:
 
 def silence() -> str:
     """Why the cluster cannot be asked about rights now; "" where it can."""
-    return _reviews[-1].silence() if _reviews else ""
+    return _reviews.value.silence() if _reviews.value is not None else ""
+
+
+def _asked() -> Reviews:
+    """Raises: ClusterSilent in a process that knows of no cluster, such as a command on the same folder."""
+    if _reviews.value is None:
+        raise ClusterSilent("no cluster is known here")
+    return _reviews.value
 
 
 # Tokens ---------------------------------------------------------------------------------------------------------------
@@ -101,14 +108,15 @@ class ClusterTokens:
         if API_AUDIENCE not in audiences:
             return None
         try:
-            return Authenticated(_reviews[-1].token(token).identity)
+            return Authenticated(_asked().token(token).identity)
         except TokenRefused as error:
             raise Unauthorized(str(error)) from error
         except ClusterSilent as error:
             raise ServiceUnavailable(str(error)) from error
 
     def remembered(self, token: str) -> Identity | None:
-        found = _reviews[-1].remembered(token)
+        reviews = _reviews.value
+        found = reviews.remembered(token) if reviews is not None else None
         return found.identity if found is not None else None
 
 
@@ -154,7 +162,7 @@ class SessionOver(Exception):
 
 def sign_in_by_token(request: HttpRequest, token: str) -> Identity:
     """Whose it is. Raises: TokenRefused, ClusterSilent."""
-    vouched = _reviews[-1].token(token)
+    vouched = _asked().token(token)
     _begin(request, vouched)
     sealed = sealing.sealed(token, _place(request.session))
     request.session[_KEPT] = {"token": sealed, "expires": min(vouched.expires, _latest())}
@@ -180,7 +188,7 @@ def identity_in(session: Any, user: Any) -> Identity:
         raise SessionOver("Your session has ended with its token. Sign in again.")
     if "token" in kept:
         try:
-            identity = _reviews[-1].token(sealing.opened(kept["token"], _place(session))).identity
+            identity = _asked().token(sealing.opened(kept["token"], _place(session))).identity
         except (TokenRefused, sealing.Undecipherable) as error:
             raise SessionOver(f"Your token is not accepted any more: {error}. Sign in again.") from error
     else:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from manciple import configuration
-from manciple.declared_settings import HOME, read
+from manciple.declared_settings import HOME, PAGES_URL, read
 from manciple.mirror import command, credentials, folders, kubeconfig, listing
 from manciple.mirror.client import Remote
 from manciple.mirror.failures import RemoteFailure
@@ -169,13 +169,12 @@ def _set_up(path: Path, context: str, *, in_cluster: bool, tls: bool) -> None:
         "MANCIPLE_MIRROR_OF": context,
         "MANCIPLE_REDIS_URL": "",  # one process does it all
     }
-    behind_tls = tls or os.environ.get("MANCIPLE_PAGES_URL", "").startswith("https:")
-    if not in_cluster:  # it listens on loopback alone, without TLS
-        os.environ["MANCIPLE_SECURE_COOKIES"] = "0"
-    else:
-        os.environ.setdefault("MANCIPLE_SECURE_COOKIES", "1" if behind_tls else "0")
     os.environ.setdefault("MANCIPLE_LOG_LEVEL", "WARNING")  # the terminal is for what a person must know
+    if not in_cluster:  # it listens on loopback alone, without TLS
+        os.environ |= {"MANCIPLE_SECURE_COOKIES": "0"}
     configuration.apply()
+    behind_tls = tls or read(PAGES_URL, default="").startswith("https:")
+    os.environ.setdefault("MANCIPLE_SECURE_COOKIES", "1" if behind_tls else "0")
     made = home.prepare(path)
     for name, kept in (("SECRET_KEY", made.secret_key), ("ENCRYPTION_KEYS", made.encryption_keys)):
         os.environ.setdefault(f"MANCIPLE_{name}", ",".join(kept.read_text().split()))

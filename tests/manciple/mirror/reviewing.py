@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 from pytest_django.fixtures import Settings
 
-from manciple.access import authorization, cluster_users
+from manciple.access import cluster_users
 from manciple.access.authentication import chain
 from manciple.mirror.client import Remote
 from manciple.mirror.failures import RemoteFailure
@@ -109,8 +109,6 @@ def mirror_of(
     settings.CLUSTER_USERS = False  # the fixture puts it back
     for module, name in ((chain, "_requests"), (chain, "_tokens")):
         monkeypatch.setattr(module, name, dict(getattr(module, name)))
-    for owner, name in ((authorization, "_remote"), (cluster_users, "_reviews")):
-        monkeypatch.setattr(owner, name, [])
     reviews = Reviews(cast("Remote", cluster), context=PROD, **options)
     cluster_users.use(reviews)
     return reviews
