@@ -1,7 +1,7 @@
 """What `manciple mirror` runs, in order, and stops, in reverse.
 
- 1. listen on loopback: the dashboard, and the API with TLS
- 2. bring the database up to date, refuse one of another installation, let the owner in
+ 1. listen (`mirror_entrances`: on loopback for its owner, or in the cluster for its users)
+ 2. bring the database up to date, refuse one of another installation, let them in
  3. take over the features of the cluster, and copy it (`manciple.mirror.leadership`, a thread)
  4. start the worker, with the controllers that run in a mirror
  5. serve; /readyz answers 200 once the cluster was listed, or at once where an earlier copy can be shown
@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
-import secrets
 import sys
 import threading
 import time
@@ -22,24 +20,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from django.conf import settings
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.db import Error, connection, connections
 from django.db.backends.utils import CursorWrapper
-from django.urls import reverse
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from inventory.kinds import gates
 from manciple import layout
-from manciple.access.mirrored import OWNERS
-from manciple.api import certificates, health
-from manciple.api.kubeconfig import Server
+from manciple.api import health
 from manciple.api.streams import close_streams
 from manciple.asgi import application
 from manciple.audit import trail
@@ -57,17 +50,14 @@ from manciple.mirror.sources import COPIED, NAMESPACE, Reach
 from manciple.mirror.standing import KindStanding
 from manciple.processes import accounts, embedded_worker
 from manciple.processes.home import Home
-from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
+from manciple.processes.listeners import Listeners, warm
+from manciple.processes.mirror_entrances import Entrance
 from manciple.refusals import StartRefused
 from manciple.store import objects
 from manciple.store.event_log import Tail
 from manciple.telemetry import metrics, processes
-from manciple.wire.identity import AUTHENTICATED
 from manciple.wire.resources import NAMESPACES, kind
 
-LOOPBACK: Final = "127.0.0.1"
-#: Ports that are tried where none is named, and the last one is taken.
-PORTS: Final = range(8010, 8040)
 #: Seconds for which a thread keeps the interpreter while others want it, as for `up`; seconds that stopping takes.
 SWITCH_SECONDS, END_SECONDS = 0.001, 25.0
 #: A namespace of every cluster, whose uid is the cluster's own.
@@ -135,11 +125,11 @@ def _has_rows(cursor: CursorWrapper, table: str) -> bool:
 
 
 class MirrorSystem:
-    """One mirror; `run` returns when it was stopped. port: 0 for the last one, or any."""
+    """One mirror; `run` returns when it was stopped."""
 
-    def __init__(self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, port: int) -> None:
+    def __init__(self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, entrance: Entrance) -> None:
         self._folder, self._mark, self._home = folder, mark, Home(folder.path)
-        self._context, self._port, self._remote = mark.context, port, remote
+        self._context, self._entrance, self._remote = mark.context, entrance, remote
         self._stopping = threading.Event()
         self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
         self._leadership = Leadership(
@@ -150,47 +140,19 @@ class MirrorSystem:
     def run(self, features: Mapping[str, bool]) -> None:
         """features: of the cluster, as far as it answers. Raises: StartRefused."""
         sys.setswitchinterval(SWITCH_SECONDS)
-        web, api = self._bind(), bind(Address(LOOPBACK, 0))
-        url = f"http://{LOOPBACK}:{web.getsockname()[1]}"
-        settings.API_URL = f"https://{LOOPBACK}:{api.getsockname()[1]}"
-        files = certificates.ensure(self._home.path)
+        url = self._entrance.bind(self._home)
         bring_up_to_date()
         accounts.serves_pages(self._home, url)
-        link = url + self._let_in(Server(url=settings.API_URL, ca_pem=files.ca_pem))
+        path = self._entrance.let_in(self._home)
+        link = url + path if path else settings.PAGES_URL
         if features:  # it answers
             refuse_another_cluster(self._remote, self._folder.path)
             gates.use(features)
-        self._listeners.add(web)
-        self._listeners.add(api, tls=Tls(certificate=files.certificate, key=files.key, clients=settings.CLIENT_CA_FILE))
+        self._entrance.serve_by(self._listeners)
         self._folder.announce(Running(context=self._context, url=url, link=link))
         with self._working():
             threading.Thread(target=self._bring_up, args=(link,), name="start-up", daemon=True).start()
             self._listeners.run()
-
-    def _bind(self) -> Any:
-        """Raises: StartRefused where the port that was named is taken."""
-        if self._port:
-            try:
-                return bind(Address(LOOPBACK, self._port))
-            except AddressInUse as error:
-                raise StartRefused(f"{error}. Choose another with --port N.") from error
-        last = settings.PAGES_URL.rpartition(":")[2] if self._home.pages_url.is_file() else ""
-        for port in (*([int(last)] if last.isdecimal() else []), *PORTS):
-            with contextlib.suppress(AddressInUse):
-                return bind(Address(LOOPBACK, port))
-        return bind(Address(LOOPBACK, 0))
-
-    def _let_in(self, server: Server) -> str:
-        """The owner, who signs in by the link whose path is returned; HOME/kubeconfig is theirs, too."""
-        try:
-            name = getpass.getuser()
-        except (KeyError, OSError):  # a container's user without a name
-            name = "owner"
-        person, _ = get_user_model()._default_manager.get_or_create(username=name)
-        person.groups.add(Group.objects.get_or_create(name=OWNERS)[0])
-        accounts.write_kubeconfig(self._home.kubeconfig, server=server, name=name, groups=(OWNERS, AUTHENTICATED))
-        settings.MIRROR_OWNER, settings.MIRROR_KEY = name, secrets.token_urlsafe(32)
-        return f"{reverse('enter')}?key={settings.MIRROR_KEY}"
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
@@ -307,11 +269,8 @@ class MirrorSystem:
         standing.forget()  # it was asked before all of it was known
         lines = [
             "",
-            f"The mirror of {self._context} is ready. It only reads, and listens on this machine alone.",
-            "",
-            f"  {link}",
-            "",
-            "The link signs you in until the mirror stops; so it is for you alone.",
+            f"The mirror of {self._context} is ready.",
+            *self._entrance.words(link),
             *_missing(standing.kinds().values()),
             f"Kept in {self._folder.path}. Stop with Ctrl-C.",
         ]
@@ -350,14 +309,14 @@ def _copied() -> None:
 
 
 def _missing(kinds: Iterable[KindStanding]) -> Iterator[str]:
-    """What the kubeconfig's user may not read, and so is not judged: a line for each reason."""
-    found = dict[str, list[str]]()
+    """What may not be read with the mirror's rights, and so is not judged: a line for each reason."""
+    found, who = dict[str, list[str]](), "The mirror" if settings.CLUSTER_USERS else "You"
     for one in kinds:
         match one.reach:
             case Reach.FORBIDDEN:
-                found.setdefault("You may not list", []).append(one.source.plural)
+                found.setdefault(f"{who} may not list", []).append(one.source.plural)
             case Reach.NAMESPACE:
-                found.setdefault("You may list in one namespace only", []).append(one.source.plural)
+                found.setdefault(f"{who} may list in one namespace only", []).append(one.source.plural)
             case _ if not one.is_whole:
                 found.setdefault("Not known entirely", []).append(one.source.plural)
     yield from (f"{words}: {', '.join(names)}" for words, names in found.items())

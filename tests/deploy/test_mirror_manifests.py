@@ -17,7 +17,7 @@ from claims.kinds.pod_security import LevelVersion, violations
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from manciple.mirror.sources import COPIED
-from manciple.processes import command_line
+from manciple.processes import command_line, mirror
 from manciple.wire import codec
 from tests.deploy.go_templates import Chart, Failed
 from tests.deploy.test_manifests import CLIENT_NAMES, misplaced, wrong
@@ -188,6 +188,7 @@ def test_its_pods_are_valid_and_a_restricted_namespace_takes_them() -> None:
     verb = command_line.find(list(container.args))
     assert verb is not None
     assert verb.name == "mirror"
+    assert mirror.parser().parse_args(container.args[1:]).in_cluster
 
 
 def test_names_lead_to_each_other() -> None:
