@@ -3,7 +3,7 @@
  1. listen on loopback: the dashboard, and the API with TLS
  2. bring the database up to date, refuse one of another installation, let the owner in
  3. take over the features of the cluster, and copy it (`manciple.mirror.replicator`, a thread)
- 4. start the worker, with the controllers that run in a mirror
+ 4. start the worker, with the controllers that run in a mirror, and the guard (`mirror_guard`) where it is wanted
  5. serve; /readyz answers 200 once the cluster was listed, or at once where an earlier copy can be shown
 
 No node, no standing object and no demo: nothing is here that the cluster does not have.
@@ -46,6 +46,7 @@ from manciple.mirror.client import Remote
 from manciple.mirror.command import printable
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.folders import Folder, Mark, Running
+from manciple.mirror.guard.options import GuardOptions
 from manciple.mirror.models import RemoteStatus
 from manciple.mirror.replicator import Replicator
 from manciple.mirror.sources import COPIED, NAMESPACE, Reach
@@ -53,6 +54,7 @@ from manciple.mirror.standing import KindStanding
 from manciple.processes import accounts, embedded_worker
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
+from manciple.processes.mirror_guard import MirrorGuard
 from manciple.refusals import StartRefused
 from manciple.store import objects
 from manciple.store.event_log import Tail
@@ -120,12 +122,18 @@ class MirrorSystem:
     def __init__(self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, port: int) -> None:
         self._folder, self._mark, self._home = folder, mark, Home(folder.path)
         self._context, self._port, self._remote = mark.context, port, remote
+        self._guard: MirrorGuard | None = None
         self._stopping = threading.Event()
         self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
         self._replicator = Replicator(remote, sources=COPIED, context=mark.context, namespace=namespace)
         self._copying = threading.Thread(
             target=self._replicator.run, args=(self._stopping,), name="mirror", daemon=True
         )
+
+    def guarded(self, options: GuardOptions, remote: Remote) -> None:
+        """With the guard. remote: one that gives up soon. Raises: StartRefused."""
+        files = certificates.ensure(self._home.path)
+        self._guard = MirrorGuard(options, remote, certificate=files.certificate, key=files.key)
 
     def run(self, features: Mapping[str, bool]) -> None:
         """features: of the cluster, as far as it answers. Raises: StartRefused."""
@@ -181,7 +189,7 @@ class MirrorSystem:
         health.register("remote", self._answering)
         telling = threading.Thread(target=self._tell_pages, name="mirror-state", daemon=True)
         try:
-            with embedded_worker.running():
+            with embedded_worker.running(), self._guard.running() if self._guard else contextlib.nullcontext():
                 self._copying.start()
                 telling.start()
                 try:
@@ -265,6 +273,7 @@ class MirrorSystem:
             "",
             "The link signs you in until the mirror stops; so it is for you alone.",
             *_missing(standing.kinds().values()),
+            *([self._guard.description] if self._guard else []),
             f"Kept in {self._folder.path}. Stop with Ctrl-C.",
         ]
         print(printable("\n".join(lines)), flush=True)
