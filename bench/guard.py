@@ -25,6 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 os.environ["MANCIPLE_HOME"] = tempfile.mkdtemp()
 os.environ.setdefault("MANCIPLE_LOG_LEVEL", "WARNING")
+os.environ["MANCIPLE_SECRET_KEY"] = os.environ["MANCIPLE_ENCRYPTION_KEYS"] = (
+    "a-key-of-a-benchmark-that-protects-nothing-at-all"
+)
 
 from tests import services
 
@@ -72,6 +75,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--sqlite", action="store_true")
+    parser.add_argument(
+        "--switch", type=float, default=1.0, help="milliseconds for which a thread keeps the interpreter"
+    )
     options = parser.parse_args()
     with ExitStack() as stack:
         if not options.sqlite:
@@ -83,6 +89,7 @@ def main() -> int:
         from django.core.management import call_command  # noqa: PLC0415
 
         call_command("migrate", verbosity=0, interactive=False)
+        sys.setswitchinterval(options.switch / 1000)
         own, answered = guarded_writes.measured(
             api_server, nodes=options.nodes, rate=options.rate, seconds=options.seconds
         )

@@ -365,9 +365,9 @@ class Guard:
         if known.late is None:
             return Judgement(known)
         with sql.in_turn(), transaction.atomic():
-            beside, over = _told_apart(promises.locked(_pools(write)), learned)
-            # Only then: what the copy showed of a claim when its promise was read, the view shows, too.
-            with self._following.view() as view:
+            # The view is later: what the copy showed of a claim when its promise was read, the view shows, too.
+            with promises.locked(_pools(write)) as read, self._following.view() as view:
+                beside, over = _told_apart(read(), learned)
                 instead = {uid: held for uid, (version, held) in learned.instead.items() if _is(view, uid, version)}
                 others = _beside_claims((one for one in beside if one.claim_uid != write.uid), view, instead)
                 found = view.ledger.overlaps(
@@ -377,22 +377,22 @@ class Guard:
                 )
                 ids = dict.fromkeys(one for overlap in found for one in overlap.holders)
                 holders = {one: _holder(one, others, view) for one in ids}
-            promises.forget(over)
-            if not found and not write.dry_run:
-                promises.store(write, beside, at=self._clock())
+            with sql.commit_pipelined():
+                promises.forget(over)
+                if not found and not write.dry_run:
+                    promises.store(write, beside, at=self._clock())
         return Judgement(known, found, holders)
 
     def _promise(self, write: ClaimWrite) -> None:
         """Whatever overlaps: it is let through."""
         if not write.dry_run:
-            with sql.in_turn(), transaction.atomic():
-                promises.store(write, promises.locked(_pools(write)), at=self._clock())
+            with sql.in_turn(), transaction.atomic(), promises.locked(_pools(write)) as read:
+                promises.store(write, read(), at=self._clock())
 
     def _report(self, write: ClaimWrite, found: Sequence[tuple[Overlap, str]], *, refused: bool) -> None:
-        with sql.in_turn(), transaction.atomic():
-            beside = promises.locked(_pools(write))
+        with sql.in_turn(), transaction.atomic(), promises.locked(_pools(write)) as read:
             if not refused:
-                promises.store(write, beside, at=self._clock())
+                promises.store(write, read(), at=self._clock())
             findings.record(write, found, refused=refused, at=datetime.fromtimestamp(self._clock(), UTC))
 
     # What has arrived, or never will -------------------------------------------------------------------------------
@@ -412,8 +412,7 @@ class Guard:
         return left
 
     def _forget_arrived(self) -> tuple[int, list[Promise], str]:
-        with sql.in_turn(), transaction.atomic():
-            promises.locked(())
+        with sql.in_turn(), transaction.atomic(), promises.locked():
             left, over = _told_apart(promises.every(), Learned())
             promises.forget(over)
         overdue = [one for one in left if self._clock() - one.promised_at > PROMISED]

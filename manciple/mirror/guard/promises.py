@@ -7,10 +7,13 @@ it reads until its own promise is stored; a unique index backs that.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final
+
+from django.db import connection
 
 from claims.kinds.resource_claims import (
     AllocationResult,
@@ -32,6 +35,9 @@ _COLUMNS = (
     "driver", "pool", "device", "node", "share_id", "consumed_capacity", "exclusive",
 )  # fmt: skip
 
+#: Commits wait for no disk, which may take longer than everything else: promises outlive every process but PostgreSQL,
+#: whose crash may cost those of its last second.
+_NO_FSYNC: Final = "SET LOCAL synchronous_commit = off"
 _TABLE, _VERSIONS = DevicePromise._meta.db_table, RemoteVersion._meta.db_table
 _COPIED = f"(SELECT v.version FROM {_VERSIONS} v WHERE v.uid = p.claim_uid) AS copied"  # noqa: S608 - our names
 _FOUND = f"{', '.join(f'p.{column}' for column in ('id', *_COLUMNS))}, {_COPIED}"
@@ -71,13 +77,21 @@ class Promise:
         self._node = node
 
 
-def locked(pools: Collection[tuple[str, str]]) -> list[Promise]:
-    """Those of devices of these pools, (driver, name), under the lock, which the transaction keeps."""
-    lock = [("SELECT pg_advisory_xact_lock(%s, %s)", LOCK)] if sql.on_postgresql() else []
+@contextmanager
+def locked(pools: Collection[tuple[str, str]] = ()) -> Iterator[Callable[[], list[Promise]]]:
+    """Take the lock, which the transaction keeps, and ask for the promises of devices of these pools, (driver, name).
+
+    What is asked of the database within, before they are read, goes with it in one round trip.
+    """
+    lock = [("SELECT pg_advisory_xact_lock(%s, %s)", LOCK), (_NO_FSYNC, ())] if sql.on_postgresql() else []
     found = sql.for_each_given(_FOUND, f"{_TABLE} p", "p.driver = given.driver AND p.pool = given.pool")
     reads = [(f"{given} {found}", parameters) for given, parameters in sql.given_tables(("driver", "pool"), pools)]
     # Each statement sees what is committed when it begins: the reads begin once the lock is had.
-    return _promises(row for rows in sql.fetch_together([*lock, *reads])[len(lock) :] for row in rows)
+    with sql.pipelined(), ExitStack() as stack:
+        cursors = [stack.enter_context(connection.cursor()) for _ in (*lock, *reads)]
+        for cursor, (statement, parameters) in zip(cursors, (*lock, *reads), strict=True):
+            cursor.execute(statement, parameters)
+        yield lambda: _promises(row for cursor in cursors[len(lock) :] for row in cursor.fetchall())
 
 
 def every() -> list[Promise]:
