@@ -35,9 +35,9 @@ _COLUMNS = (
     "driver", "pool", "device", "node", "share_id", "consumed_capacity", "exclusive",
 )  # fmt: skip
 
-#: Commits wait for no disk, which may take longer than everything else: promises outlive every process but PostgreSQL,
-#: whose crash may cost those of its last second.
-_NO_FSYNC: Final = "SET LOCAL synchronous_commit = off"
+#: The commit then waits for no disk, which may take longer than everything else: promises outlive every process but
+#: PostgreSQL, whose crash may cost those of its last second.
+_TAKE_LOCK: Final = "SELECT pg_advisory_xact_lock(%s, %s), set_config('synchronous_commit', 'off', true)"
 _TABLE, _VERSIONS = DevicePromise._meta.db_table, RemoteVersion._meta.db_table
 _COPIED = f"(SELECT v.version FROM {_VERSIONS} v WHERE v.uid = p.claim_uid) AS copied"  # noqa: S608 - our names
 _FOUND = f"{', '.join(f'p.{column}' for column in ('id', *_COLUMNS))}, {_COPIED}"
@@ -83,7 +83,7 @@ def locked(pools: Collection[tuple[str, str]] = ()) -> Iterator[Callable[[], lis
 
     What is asked of the database within, before they are read, goes with it in one round trip.
     """
-    lock = [("SELECT pg_advisory_xact_lock(%s, %s)", LOCK), (_NO_FSYNC, ())] if sql.on_postgresql() else []
+    lock = [(_TAKE_LOCK, LOCK)] if sql.on_postgresql() else []
     found = sql.for_each_given(_FOUND, f"{_TABLE} p", "p.driver = given.driver AND p.pool = given.pool")
     reads = [(f"{given} {found}", parameters) for given, parameters in sql.given_tables(("driver", "pool"), pools)]
     # Each statement sees what is committed when it begins: the reads begin once the lock is had.

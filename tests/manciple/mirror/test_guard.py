@@ -16,7 +16,7 @@ import pytest
 from inventory.impairments import CONTESTED
 from inventory.models import Incident
 from manciple.mirror.guard import findings, reviews
-from manciple.mirror.guard.judging import PROMISED, Guard, Knowledge, Verdict
+from manciple.mirror.guard.judging import PROMISED, Guard, Knowledge, LiveClaim, Verdict
 from manciple.mirror.guard.reviews import NoReview
 from manciple.mirror.models import DevicePromise, GuardFinding
 from tests.examples import sample
@@ -221,6 +221,24 @@ def test_a_claim_that_holds_another_device_by_now_does_not_hold_this(
     cluster.copy()
     cluster.put(claim("a", "n1/gpu-3"))
     assert cluster.write(both[0], "b", giving("n1/gpu-0")).verdict is Verdict.ADMITTED
+
+
+def test_what_happens_while_the_cluster_is_asked_counts(cluster: GuardedCluster, both: list[Guard]) -> None:
+    cluster.put(claim("a", "n1/gpu-0"))
+    cluster.copy()
+    cluster.write(both[0], "a", None)
+    again = iter([giving("n1/gpu-0")])
+
+    def ask(version: str, namespace: str, name: str) -> LiveClaim | None:
+        found = cluster.ask(version, namespace, name)
+        if (allocation := next(again, None)) is not None:
+            assert cluster.write(both[1], "a", allocation).verdict is Verdict.ADMITTED
+            cluster.copy()
+            both[1].settle()
+        return found
+
+    both[0]._ask = ask
+    assert cluster.write(both[0], "b", giving("n1/gpu-0")).verdict is Verdict.REFUSED
 
 
 def test_a_promise_ends_when_the_claim_has_changed_without_it(cluster: GuardedCluster, both: list[Guard]) -> None:
