@@ -17,6 +17,7 @@ STORE = [
     "tests/manciple/mirror/test_copying.py",
     "tests/manciple/mirror/test_guard.py",
     "tests/manciple/mirror/test_replicator.py",
+    "tests/manciple/mirror/test_leadership.py",
 ]
 #: What leans on its locks and transactions.
 SCHEDULING = [
@@ -79,6 +80,7 @@ QUICK = [
     "tests/scheduling/cycle/test_races.py",
     "tests/scheduling/cycle/test_query_budgets.py",
     "tests/manciple/controllers/test_singletons.py",
+    "tests/manciple/mirror/test_leadership.py",
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",
     "tests/dashboard/capacity/test_timeline.py",

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from manciple.api import certificates
 from manciple.mirror.client import Remote
 from manciple.mirror.guard import keeping
 from manciple.mirror.guard.judging import Guard, ask_cluster, knowledge
@@ -23,12 +24,12 @@ _TOKEN: Final = re.compile(r"[a-z0-9][-a-z0-9]{14,199}[a-z0-9]")
 
 
 class MirrorGuard:
-    """Listens from the beginning. remote: one that gives up soon. certificate, key: where the options name none.
+    """Listens from the beginning. remote: one that gives up soon. folder: of the mirror's own certificate.
 
     Raises: StartRefused.
     """
 
-    def __init__(self, options: GuardOptions, remote: Remote, *, certificate: Path, key: Path) -> None:
+    def __init__(self, options: GuardOptions, remote: Remote, *, folder: Path) -> None:
         if (options.certificate is None) != (options.key is None):
             raise StartRefused("--guard-tls-cert and --guard-tls-key belong together")
         self._guard = Guard(enforce=options.mode == ENFORCE, ask=ask_cluster(remote), know=knowledge)
@@ -39,12 +40,18 @@ class MirrorGuard:
                 raise StartRefused(f"{options.token} holds no token: 16 to 201 of a-z, 0-9 and -")
             if not token and not address.is_loopback:
                 raise StartRefused("the guard wants --guard-token-file where it listens beyond loopback")
-            serving = ServingCertificate(options.certificate or certificate, options.key or key)
+            serving = ServingCertificate(*self._files(options, folder))
             listening = bind(address)
         except (ValueError, OSError, AddressInUse) as error:
             raise StartRefused(f"the guard cannot start: {error}") from error
         self._listener = GuardListener(listening, serving, self._guard, token=token)
         self._host, self._has_token = address.url_host, bool(token)
+
+    def _files(self, options: GuardOptions, folder: Path) -> tuple[Path, Path]:
+        if options.certificate is not None and options.key is not None:
+            return options.certificate, options.key
+        own = certificates.ensure(folder)
+        return own.certificate, own.key
 
     @property
     def description(self) -> str:

@@ -18,7 +18,6 @@ from manciple.mirror.models import KindStatus, RemoteStatus
 from manciple.mirror.sources import CLAIM, SLICE, Reach
 from manciple.processes.mirror_guard import MirrorGuard
 from manciple.refusals import StartRefused
-from tests.manciple.admission.webhook_server import self_signed
 from tests.manciple.mirror.clusters import NAMESPACE, claim, cluster, remote_of
 from tests.manciple.mirror.replay import Replay
 
@@ -123,11 +122,8 @@ WRONG: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fields", WRONG.values(), ids=WRONG.keys())
 def test_what_it_cannot_be_started_with(fields: dict[str, Any], tmp_path: Path) -> None:
-    files = tmp_path / "tls.crt", tmp_path / "tls.key"
-    for path, content in zip(files, self_signed(), strict=True):
-        path.write_bytes(content)
     if "token" in fields:
         (tmp_path / "token").write_text(fields["token"])
         fields = {"token": tmp_path / "token"}
     with Replay(cluster()) as server, pytest.raises(StartRefused):
-        MirrorGuard(options(**fields), remote_of(server), certificate=files[0], key=files[1])
+        MirrorGuard(options(**fields), remote_of(server), folder=tmp_path)
