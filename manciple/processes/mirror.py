@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from manciple import configuration
-from manciple.declared_settings import HOME, PAGES_URL, read
+from manciple.declared_settings import DATABASE_URL, HOME, PAGES_URL, read
 from manciple.mirror import command, credentials, folders, kubeconfig, listing
 from manciple.mirror.client import Remote
 from manciple.mirror.failures import RemoteFailure
@@ -74,11 +74,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return _run(options)
     except RemoteFailure as failure:
-        context = options.context and f" --context {options.context}"
-        print(f"error: {command.printable(str(failure))}", file=sys.stderr)
         if options.in_cluster:
-            return command.FAILED
-        print(f"`manciple mirror` reads what kubectl reads: try `kubectl{context} get nodes`", file=sys.stderr)
+            print(f"error: {command.printable(str(failure))}", file=sys.stderr)
+        else:
+            command.tell(failure, options)
         return command.FAILED
 
 
@@ -167,12 +166,13 @@ def _set_up(path: Path, context: str, *, in_cluster: bool, tls: bool) -> None:
     os.environ |= {
         "MANCIPLE_HOME": str(path),
         "MANCIPLE_MIRROR_OF": context,
-        "MANCIPLE_REDIS_URL": "",  # one process does it all
     }
     os.environ.setdefault("MANCIPLE_LOG_LEVEL", "WARNING")  # the terminal is for what a person must know
     if not in_cluster:  # it listens on loopback alone, without TLS
         os.environ |= {"MANCIPLE_SECURE_COOKIES": "0"}
     configuration.apply()
+    if not read(DATABASE_URL):
+        os.environ |= {"MANCIPLE_REDIS_URL": ""}  # one process does it all
     behind_tls = tls or read(PAGES_URL, default="").startswith("https:")
     os.environ.setdefault("MANCIPLE_SECURE_COOKIES", "1" if behind_tls else "0")
     made = home.prepare(path)

@@ -17,12 +17,13 @@ import pytest
 import yaml
 
 from manciple.api import certificates
-from manciple.mirror.sources import COPIED
 from tests.e2e.api_client import Api, submit_form
-from tests.e2e.processes import Process, Up, wait_for
+from tests.e2e.processes import ROOT, Process, Up, wait_for
 from tests.e2e.test_mirror import Way, pod
 
 HERE, THERE, ITS_OWN = "rights-here", "rights-there", "rights-mirror"
+#: With the rights that a mirror has where it is installed.
+MANIFESTS = ROOT / "deploy" / "kubernetes" / "mirror" / "mirror.yaml"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 #: Runs the command as in a pod, whose account is in the folder that is named first.
 _AS_POD = """
@@ -66,14 +67,12 @@ def cluster(system: Up) -> Iterator[Api]:
     bind(api, "view", "ann", ITS_OWN, namespace=HERE)
     bind(api, "view", "bob", ITS_OWN, namespace=THERE)
     bind(api, "cluster-admin", "root", ITS_OWN)
-    rules = [{"apiGroups": [one.group], "resources": [one.plural], "verbs": ["get", "list", "watch"]} for one in COPIED]
+    (rules,) = (one["rules"] for one in yaml.safe_load_all(MANIFESTS.read_text()) if one["kind"] == "ClusterRole")
     api.made(f"{RBAC}/clusterroles", {"metadata": {"name": "mirror-reader"}, "rules": rules})
     bind(api, "mirror-reader", "mirror", ITS_OWN)
-    bind(api, "system:auth-delegator", "mirror", ITS_OWN)
     yield api
     for place in ("clusterrolebindings/root-cluster-admin", "clusterrolebindings/mirror-mirror-reader"):
         api.delete(f"{RBAC}/{place}")
-    api.delete(f"{RBAC}/clusterrolebindings/mirror-system-auth-delegator")
     api.delete(f"{RBAC}/clusterroles/mirror-reader")
     for namespace in (HERE, THERE, ITS_OWN):
         api.delete(f"/api/v1/namespaces/{namespace}")
