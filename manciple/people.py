@@ -77,7 +77,8 @@ class Person:
 
     def may_somewhere(self, verb: str, resource: str) -> bool:
         """Whether they may do that everywhere, or in a namespace that they see."""
-        return self.may(verb, resource) or any(self.may(verb, resource, one) for one in self.namespaces or ())
+        places = self.namespaces or filter(None, [mirrored.likely_namespace()])
+        return self.may(verb, resource) or any(self.may(verb, resource, one) for one in places)
 
     def sees(self, namespace: str) -> bool:
         """Whether they may know what is in `namespace` ("" for what belongs to none)."""

@@ -32,7 +32,8 @@ _REFUSED: Final = (401, 403)
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="manciple mirror",
-        description="A read-only copy of a Kubernetes cluster with the dashboard, on this machine and for you alone.",
+        description="A copy of a Kubernetes cluster with the dashboard, on this machine and for you alone. It only "
+        "reads, unless --act is given.",
     )
     made.add_argument(
         "--port",
@@ -43,6 +44,11 @@ def parser() -> argparse.ArgumentParser:
     )
     # --home DIR is taken before; it stands here for --help.
     made.add_argument("--home", metavar="DIR", help="where the copy is kept (default: a folder of yours per context)")
+    made.add_argument(
+        "--act",
+        action="store_true",
+        help="let the dashboard change devices, nodes, pods and claims in the cluster, with your rights there",
+    )
     command.add_options(made)
     return made
 
@@ -78,7 +84,8 @@ def _run(options: argparse.Namespace) -> int:
             from manciple.processes.mirror_system import MirrorSystem  # noqa: PLC0415 - Django is set up by now
 
             namespace = options.namespace or access.namespace
-            MirrorSystem(remote, folder, mark, namespace=namespace, port=options.port).run(features)
+            system = MirrorSystem(remote, folder, mark, namespace=namespace, port=options.port, acts=options.act)
+            system.run(features)
         finally:
             remote.close()
     return 0

@@ -6,7 +6,8 @@
  4. start the worker, with the controllers that run in a mirror
  5. serve; /readyz answers 200 once the cluster was listed, or at once where an earlier copy can be shown
 
-No node, no standing object and no demo: nothing is here that the cluster does not have.
+No node, no standing object and no demo: nothing is here that the cluster does not have. A mirror that acts sends what
+its pages write to the cluster, with the kubeconfig's credential (`manciple.mirror.acting`).
 """
 
 from __future__ import annotations
@@ -34,19 +35,24 @@ from django.urls import reverse
 
 from inventory.kinds import gates
 from manciple import layout
+from manciple.access import mirrored
 from manciple.access.mirrored import OWNERS
 from manciple.api import certificates, health
 from manciple.api.kubeconfig import Server
 from manciple.api.streams import close_streams
+from manciple.api.verbs import elsewhere
 from manciple.asgi import application
 from manciple.audit import trail
 from manciple.live.topics import relay
 from manciple.mirror import standing
+from manciple.mirror.acting import Acting
 from manciple.mirror.client import Remote
 from manciple.mirror.command import printable
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.folders import Folder, Mark, Running
 from manciple.mirror.models import RemoteStatus
+from manciple.mirror.naming import own_credential
+from manciple.mirror.own_rights import OwnRights
 from manciple.mirror.replicator import Replicator
 from manciple.mirror.sources import COPIED, NAMESPACE, Reach
 from manciple.mirror.standing import KindStanding
@@ -115,14 +121,19 @@ def _has_rows(cursor: CursorWrapper, table: str) -> bool:
 
 
 class MirrorSystem:
-    """One mirror; `run` returns when it was stopped. port: 0 for the last one, or any."""
+    """One mirror; `run` returns when it was stopped. port: 0 for the last one, or any. acts: its pages may change the
+    cluster.
+    """
 
-    def __init__(self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, port: int) -> None:
+    def __init__(
+        self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, port: int, acts: bool = False
+    ) -> None:
         self._folder, self._mark, self._home = folder, mark, Home(folder.path)
         self._context, self._port, self._remote = mark.context, port, remote
         self._stopping = threading.Event()
         self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
         self._replicator = Replicator(remote, sources=COPIED, context=mark.context, namespace=namespace)
+        self._namespace, self._acts = namespace, acts
         self._copying = threading.Thread(
             target=self._replicator.run, args=(self._stopping,), name="mirror", daemon=True
         )
@@ -141,6 +152,9 @@ class MirrorSystem:
         if features:  # it answers
             refuse_another_cluster(self._remote, self._folder.path)
             gates.use(features)
+        if self._acts:
+            mirrored.act_by(OwnRights(self._remote, named=own_credential, namespace=self._namespace))
+            elsewhere.value = Acting(self._remote, named=own_credential, keep=self._replicator.keep)
         self._listeners.add(web)
         self._listeners.add(api, tls=Tls(certificate=files.certificate, key=files.key, clients=settings.CLIENT_CA_FILE))
         self._folder.announce(Running(context=self._context, url=url, link=link))
@@ -257,9 +271,10 @@ class MirrorSystem:
 
     def _tell(self, link: str) -> None:
         standing.forget()  # it was asked before all of it was known
+        does = f"What you do on its pages is done in {self._context}" if self._acts else "It only reads"
         lines = [
             "",
-            f"The mirror of {self._context} is ready. It only reads, and listens on this machine alone.",
+            f"The mirror of {self._context} is ready. {does}, and it listens on this machine alone.",
             "",
             f"  {link}",
             "",

@@ -41,6 +41,7 @@ IN_SYNC = Text("in sync with the form")
 # A mirror
 AWAY = Text("cannot be reached since")
 LEFT_OUT = Text("{} could not be read")
+ACTS = Text("What you do here is done there")
 
 # Devices
 CHOOSES_NOTHING = Text("The expression does not compile: ")
