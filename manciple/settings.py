@@ -148,7 +148,7 @@ MIDDLEWARE = [
     "dashboard.kit.signing_in.sign_in_by_proxy",
     "dashboard.kit.preferences.ReadersZone",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "dashboard.kit.mirrored.RemoteWarnings",
+    *(["dashboard.kit.mirrored.RemoteWarnings"] if MIRROR else []),
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "dashboard.kit.guards.Outages",
     "dashboard.kit.guards.DeclaredRightsOnly",

@@ -36,6 +36,7 @@ from tests.manciple.mirror.test_copying import Mirror, kept, stored, there
 from tests.manciple.mirror.writable import Writable
 from tests.mirrors import PROD, become_mirror
 
+MESSAGES = "django.contrib.messages.middleware.MessageMiddleware"
 OWNER = Identity("ola", (OWNERS,))
 PLURALS = (
     "namespaces", "nodes", "resourceslices", "deviceclasses", "devicetaintrules", "resourceclaims",
@@ -95,6 +96,11 @@ class Scene:
 def acting_mirror(server: Writable, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Of the cluster as it is now, for the rest of the test."""
     become_mirror(settings, monkeypatch)
+    settings.MIDDLEWARE = [
+        *settings.MIDDLEWARE[: (place := settings.MIDDLEWARE.index(MESSAGES) + 1)],
+        "dashboard.kit.mirrored.RemoteWarnings",
+        *settings.MIDDLEWARE[place:],
+    ]
     rules = [one for one in PLURALS if one != "devicetaintrules" or server.rules]
     versions = {KINDS[plural].plural: served for _, served, plural in server.places() if plural in rules}
     remote, now = remote_of(server), [1000.0]

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.django_db
 
 TOKEN = "kubeconfig-token-of-ola"
 CORDON = {"change": "cordon"}
+NEEDED = "the budget needs it"
 
 
 @pytest.fixture
@@ -169,12 +170,12 @@ def test_a_taint_is_removed_and_comes_back_with_all_it_had(scene: Scene, ola: Cl
 def test_a_node_is_drained_and_a_budget_keeps_a_pod(scene: Scene, ola: Client) -> None:
     def keep(request: object) -> None:
         path = getattr(request, "path", "")
-        scene.server.refuses = {"eviction": (429, "TooManyRequests", "the budget needs it")} if "stays" in path else {}
+        scene.server.refuses = {"eviction": (429, "TooManyRequests", NEEDED)} if "stays" in path else {}
 
     scene.server.before = keep
     page = told(ola, "/nodes/n1/change", {"change": "drain"})
     assert "1 pod is evicted" in page
-    assert "team-a/stays was not evicted: the budget needs it" in page
+    assert texts.POD_KEPT("team-a/stays", NEEDED) in page
     assert scene.server.get("pods", "team-a", "runs") is None
     assert scene.server.get("pods", "team-a", "stays") is not None
     assert spec(scene, "nodes", "n1")["unschedulable"] is True
@@ -314,7 +315,7 @@ def test_without_an_answer_the_page_says_so_and_how_it_is_now(scene: Scene, ola:
     scene.server.silent_on = frozenset({"PATCH"})
     page = told(ola, "/nodes/n1/change", CORDON)
     assert "not known whether" in page
-    assert "changed as you wanted" in page
+    assert texts.DONE_WITHOUT_AN_ANSWER in page
     assert "Nothing was changed" not in page
     assert len(scene.server.done) == 1
     assert spec(scene, "nodes", "n1")["unschedulable"] is True
