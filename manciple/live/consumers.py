@@ -126,8 +126,9 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         Rounds.of_running_loop().join(self._ask)
         self._take(missed)
         try:
-            heard = await self._look()
-            await self.accept()  # whoever is not signed in, too: a browser tells no reason for what was never open
+            async with self._telling:  # nothing is told, and none is sent away, before it is known who listens
+                heard = await self._look()
+                await self.accept()  # whoever is not signed in, too: a browser tells no reason for what was never open
             if heard is not None and not self._count(heard.name):
                 await self.close(TOO_MANY)
                 return
@@ -214,7 +215,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
     async def _flush(self) -> None:
         self._due = None
         try:
-            with suppress(OSError):  # the page has been closed meanwhile; `disconnect` follows
+            with suppress(OSError, RuntimeError):  # the page has been closed meanwhile; `disconnect` follows
                 await self._tell()
         except Error:  # the database is away: what is gathered is told when it is back
             self._plan(after=RETRY)

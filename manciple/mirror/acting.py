@@ -324,7 +324,7 @@ class Acting:
         stored = _stored(place)
         fresh = self._fresh(place, self._read(place, identity))
         changed = stored.uid != fresh.uid or not edits.same(
-            _content(msgspec.json.decode(stored.text)), _content(fresh.known.document)
+            _content(msgspec.json.decode(stored.text)), _content(received.plain(fresh.known.document))
         )
         if changed:
             self._keep(place, fresh)

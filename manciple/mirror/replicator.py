@@ -200,6 +200,7 @@ class Replicator:
     def run(self, stopping: threading.Event) -> None:
         """List, then watch; returns once `stopping` is set. What fails is told by `standing`, and tried again."""
         # 1. What was known before, which pages show until the cluster answers.
+        _until_done(sql.write_much, stopping)
         _until_done(self._remember, stopping)
         # 2. The readers.
         queue = self._queue = _Queue(stopping)

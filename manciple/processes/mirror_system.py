@@ -3,8 +3,8 @@
  1. listen on loopback: the dashboard, and the API with TLS
  2. bring the database up to date, refuse one of another installation, let the owner in
  3. take over the features of the cluster, and copy it (`manciple.mirror.replicator`, a thread)
- 4. start the worker, with the controllers that run in a mirror
- 5. serve; /readyz answers 200 once the cluster was listed, or at once where an earlier copy can be shown
+ 4. serve; /readyz answers 200 once the cluster was listed, or at once where an earlier copy can be shown
+ 5. from then on, have the copy followed: by the worker, with the controllers that run in a mirror, and by open pages
 
 No node, no standing object and no demo: nothing is here that the cluster does not have. A mirror that acts sends what
 its pages write to the cluster, with the kubeconfig's credential (`manciple.mirror.acting`).
@@ -34,7 +34,7 @@ from django.db.backends.utils import CursorWrapper
 from django.urls import reverse
 
 from inventory.kinds import gates
-from manciple import layout
+from manciple import layout, memory
 from manciple.access import mirrored
 from manciple.access.mirrored import OWNERS
 from manciple.api import certificates, health
@@ -158,8 +158,7 @@ class MirrorSystem:
         self._listeners.add(web)
         self._listeners.add(api, tls=Tls(certificate=files.certificate, key=files.key, clients=settings.CLIENT_CA_FILE))
         self._folder.announce(Running(context=self._context, url=url, link=link))
-        with self._working():
-            threading.Thread(target=self._bring_up, args=(link,), name="start-up", daemon=True).start()
+        with self._working(link):
             self._listeners.run()
 
     def _bind(self) -> Any:
@@ -188,27 +187,38 @@ class MirrorSystem:
         return f"{reverse('enter')}?key={settings.MIRROR_KEY}"
 
     @contextlib.contextmanager
-    def _working(self) -> Iterator[None]:
+    def _working(self, link: str) -> Iterator[None]:
         """The threads that live while the listeners serve."""
         processes.begin("embedded", version=layout.version(), redis_url="", **settings.TRACES)
         health.register("listed", self._listed)
         health.register("remote", self._answering)
-        telling = threading.Thread(target=self._tell_pages, name="mirror-state", daemon=True)
         try:
-            with embedded_worker.running():
+            with contextlib.ExitStack() as following:
+                starting = threading.Thread(target=self._bring_up, args=(link, following), name="start-up", daemon=True)
                 self._copying.start()
-                telling.start()
+                starting.start()
                 try:
                     yield
                 finally:
                     self._stopping.set()
                     self._copying.join()
-                    telling.join()
+                    starting.join()
         finally:
             Tail.instance().stop()
             processes.end()
             trail.close()
             connections.close_all()
+
+    def _follow(self, following: contextlib.ExitStack) -> threading.Thread:
+        """Begin what follows the copy: the worker, open pages, caches. Returns the thread that fills these.
+
+        A first copy is complete by then: all of its objects would be news to them, one after the other.
+        """
+        following.enter_context(embedded_worker.running())
+        telling = threading.Thread(target=self._tell_pages, name="mirror-state", daemon=True)
+        telling.start()
+        following.callback(telling.join)
+        return warm()
 
     async def _end_streams(self) -> None:
         print("Stopping", flush=True)
@@ -249,12 +259,15 @@ class MirrorSystem:
 
     # The terminal -----------------------------------------------------------------------------------------------------
 
-    def _bring_up(self, link: str) -> None:
+    def _bring_up(self, link: str, following: contextlib.ExitStack) -> None:
         """Say where the pages are once the cluster was listed, and meanwhile why that takes long."""
         try:
             while not self._listeners.started() and not self._stopping.wait(LOOK_AGAIN):
                 pass
-            warm()
+            if self._mark.copied:
+                self._follow(following)
+            else:
+                memory.settle()
             print(f"Reading {self._context}", flush=True)
             began, told = time.monotonic(), ""
             while not (self._mark.copied or self._replicator.listed.is_set() or self._stopping.wait(LOOK_AGAIN)):
@@ -263,9 +276,12 @@ class MirrorSystem:
                 if why and why != told and time.monotonic() - began > PATIENCE:
                     told = why
                     print(printable(f"Trying again: {why}"), flush=True)
-            if not self._stopping.is_set():
-                self._tell(link)
-                self._folder.remember(replace(self._mark, copied=True))
+            if self._stopping.is_set():
+                return
+            if not self._mark.copied:
+                self._follow(following).join()
+            self._tell(link)
+            self._folder.remember(replace(self._mark, copied=True))
         finally:
             connections.close_all()
 
