@@ -146,14 +146,19 @@ def test_what_the_cluster_finds_wrong_stands_at_its_field(mirror: ActingMirror, 
 
 
 def test_a_taint_rule_is_made_changed_and_deleted(mirror: ActingMirror, cluster: Api) -> None:
-    rule = {"name": "acted", "driver": "nobody.example.com", "key": "example.com/x", "effect": "NoSchedule"}
+    rule: dict[str, Any] = {
+        "name": "acted",
+        "driver": "nobody.example.com",
+        "key": "example.com/x",
+        "effect": "NoSchedule",
+    }
     mirror.press("/taint-rules/new", **rule)
     made = cluster.found("DeviceTaintRule", "acted")
     assert made["spec"]["taint"]["effect"] == "NoSchedule"
     page = mirror.browser.get(f"{mirror.url}/taint-rules/acted/change").text
     version = re.search(r'value="(\d+)"[^>]*name="version"|name="version"[^>]*value="(\d+)"', page)
     assert version is not None
-    changed = {**rule, "effect": "NoExecute", "version": version.group(1) or version.group(2)}
+    changed: dict[str, Any] = {**rule, "effect": "NoExecute", "version": version.group(1) or version.group(2)}
     mirror.press("/taint-rules/acted/change", **changed)
     assert cluster.found("DeviceTaintRule", "acted")["spec"]["taint"]["effect"] == "NoExecute"
     mirror.press("/taint-rules/acted/delete")
@@ -180,7 +185,8 @@ def test_a_pod_is_made_replaced_and_deleted(mirror: ActingMirror, cluster: Api) 
     requests = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
     cluster.made(TEMPLATES, {"metadata": {"name": "one"}, "spec": {"spec": requests}})
     mirror.shows(f"/templates/{NAMESPACE}/one", "one")
-    mirror.press("/pods/new", **{"from": "yaml", "yaml": MANIFEST, "namespace": NAMESPACE, "action": "create"})
+    form: dict[str, Any] = {"from": "yaml", "yaml": MANIFEST, "namespace": NAMESPACE, "action": "create"}
+    mirror.press("/pods/new", **form)
     made = cluster.found("Pod", "mine", NAMESPACE)
     mirror.shows(f"/pods/{NAMESPACE}/mine", "Why it waits")
     wait_for("its claim", lambda: bool(cluster.found("Pod", "mine", NAMESPACE)["status"].get("resourceClaimStatuses")))

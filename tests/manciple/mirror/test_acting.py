@@ -33,7 +33,7 @@ from tests.acting import OWNER, Scene, acting_mirror
 from tests.builders import make_class
 from tests.manciple.mirror.clusters import claim, cluster, device_class, meta, node, pod, remote_of
 from tests.manciple.mirror.living import KINDS, with_unknown_fields
-from tests.manciple.mirror.replay import Document
+from tests.manciple.mirror.replay import Answer, Document
 from tests.manciple.mirror.writable import Request, Writable
 
 pytestmark = pytest.mark.django_db
@@ -340,8 +340,11 @@ def test_a_refusal_is_raised_as_received(scene: Scene, method: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b"[]", b'{"kind": "Pod"}'])
 def test_a_proxy_that_fails_leaves_it_open_whether_it_was_done(scene: Scene, body: bytes) -> None:
+    def failing(code: int) -> Callable[[str], Answer | None]:
+        return lambda path: (code, {}, body) if "deviceclasses/gpu" in path else None
+
     for code in (502, 503, 504):
-        scene.server.answer = lambda path, code=code: (code, {}, body) if "deviceclasses/gpu" in path else None
+        scene.server.answer = failing(code)
         with pytest.raises(GatewayTimeout) as raised:
             delete(scene, CLASSES, "gpu")
         assert raised.value.has_effect
