@@ -1,7 +1,8 @@
 """Requests to the API server of a kubeconfig: JSON, compressed, one identity, from any thread.
 
 Every failure is a `RemoteFailure` whose text says what a person can do. A server that is too busy (429, 503 with
-Retry-After) is asked again, and credentials that it does not accept any more are renewed, where the caller says how.
+Retry-After) is asked again, and credentials that it does not accept any more are renewed, where the caller says how. A
+token that stands in a file is read again every minute, as the kubelet replaces it there.
 What may write (`send`) is sent once: `RemoteFailure.unknown` says where nobody knows whether it arrived.
 """
 
@@ -17,10 +18,11 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -45,6 +47,8 @@ WRITE_TIMEOUT, MOST_ANSWERED = 20.0, 16 << 20
 #: Seconds for which such a connection is used again. A server keeps idle ones for much longer, so it is never one that
 #: has been closed meanwhile.
 KEPT_FOR: Final = 1.0
+#: Seconds after which a token is read from its file again (client-go: transport/token_source.go).
+TOKEN_READ_EVERY: Final = 60.0
 
 FORBIDDEN, NOT_FOUND, GONE = httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND, httpx.codes.GONE
 _BUSY = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
@@ -171,6 +175,20 @@ class Remote:
                 self._writing = (self._access, _connections(self._access, WRITE_TIMEOUT, kept_for=KEPT_FOR))
             return self._writing[1]
 
+    def review(self, path: str, body: bytes, *, timeout: float) -> bytes:
+        """The answer to a question about tokens or rights, which changes nothing. Raises: RemoteFailure."""
+        headers = {"Content-Type": "application/json"}
+        for _ in range(2):
+            used = self._http
+            ask = partial(used.post, path, content=body, headers=headers, timeout=timeout, extensions=self._extensions)
+            with _failures(self._access.cluster):
+                response = _asked_twice(ask)
+            if response.status_code < httpx.codes.BAD_REQUEST:
+                return response.content
+            if response.status_code != httpx.codes.UNAUTHORIZED or not self._renewed(used):
+                break
+        raise self._refusal(path, response)
+
     def lines(self, path: str, *, beginning: str, seconds: float) -> Iterator[str]:
         """The lines of a long text that begin so, as far as they come in this time. Raises: RemoteFailure."""
         deadline = time.monotonic() + seconds
@@ -226,10 +244,7 @@ class Remote:
             return used.get(path, params=params, headers=headers, extensions=self._extensions)
 
         with _failures(self._access.cluster):
-            try:
-                return ask()
-            except (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError):
-                return ask()  # a connection that was kept for later may be closed by then
+            return _asked_twice(ask)
 
     def _refusal(self, path: str, response: httpx.Response) -> RemoteFailure:
         code = response.status_code
@@ -239,7 +254,7 @@ class Remote:
             message = ""
         if code == httpx.codes.UNAUTHORIZED:
             return RemoteFailure(_unauthorized(self._access.user), code=code)
-        said = message or f"the server answered {code} to GET {path}"
+        said = message or f"the server answered {code} to {response.request.method} {path}"
         return RemoteFailure(said, code=code, retry_after=_retry_after(response) or 0.0)
 
 
@@ -262,6 +277,14 @@ class Watch:
         if connection is not None:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def _asked_twice(ask: Callable[[], httpx.Response]) -> httpx.Response:
+    """A connection that was kept for later may be closed by then."""
+    try:
+        return ask()
+    except (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError):
+        return ask()
 
 
 def _retry_after(response: httpx.Response) -> float | None:
@@ -297,17 +320,39 @@ def expiry_of(token: str) -> datetime | None:
 # Connections ----------------------------------------------------------------------------------------------------------
 
 
+class TokenFile(httpx.Auth):
+    """Shows the token of a file, as it is there now. A file that cannot be read for a moment costs nothing."""
+
+    def __init__(self, path: Path, token: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._token, self._clock = path, token, clock
+        self._read_at = clock()
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        now = self._clock()
+        if now - self._read_at >= TOKEN_READ_EVERY:
+            self._read_at = now
+            with suppress(OSError, UnicodeDecodeError):
+                self._token = self._path.read_text(encoding="utf-8").strip() or self._token
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        yield request
+
+
 def _connections(access: Access, timeout: float, *, kept_for: float | None = 5.0) -> httpx.Client:
     """kept_for: seconds for which an idle connection stays open. Raises: RemoteFailure."""
     cluster, user = access.cluster, access.user
     headers = [("Accept", "application/json"), ("User-Agent", "manciple"), *user.headers]
-    if user.token:
+    auth: httpx.Auth | tuple[str, str] | None = None
+    if user.token_file is not None:
+        auth = TokenFile(user.token_file, user.token)
+    elif user.token:
         headers.append(("Authorization", f"Bearer {user.token}"))
+    elif user.password:
+        auth = user.password
     try:
         return httpx.Client(
             base_url=cluster.server,
             headers=headers,
-            auth=user.password if user.password and not user.token else None,
+            auth=auth,
             verify=_verification(cluster, user) if cluster.server.startswith("https:") else False,
             proxy=cluster.proxy or None,
             trust_env=not cluster.proxy and not is_exempt(cluster.server, os.environ),

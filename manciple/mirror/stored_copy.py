@@ -12,6 +12,7 @@ may come before the watch tells it, or after something newer was told.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -25,11 +26,16 @@ from manciple.mirror.models import RemoteVersion
 from manciple.mirror.received import Document, Received, Unreadable
 from manciple.mirror.sources import Source
 from manciple.store import objects, sql
+from manciple.telemetry import metrics
 from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import Kind
 from manciple.wire.resources import kind as kind_of
 
 logger = logging.getLogger(__name__)
+
+_WRITES = metrics.counter(
+    "manciple_mirror_writes_total", "Objects written to the copy: stored or deleted.", "resource", "operation"
+)
 
 Key = sql.Key
 #: Deleted objects that are remembered, so that a late answer does not bring one back.
@@ -130,6 +136,8 @@ class StoredCopy:
                 elif found is not None:
                     batch.put(change, found)
             batch.note_versions()
+        for labels, count in batch.writes.items():
+            _WRITES[labels].inc(count)
         for change, found in read:
             if change.gone:
                 self._gone[change.uid] = None
@@ -169,6 +177,8 @@ class _Batch:
         self._latest: dict[Key, _Latest | None] = {}
         #: uid -> (resource, version); None for what is gone
         self._versions: dict[str, tuple[str, str] | None] = {}
+        #: (resource, "stored" or "deleted")
+        self.writes = Counter[tuple[str, str]]()
 
     def load(self, kind: Kind, keys: Iterable[tuple[str, str]]) -> None:
         """In one query."""
@@ -182,6 +192,7 @@ class _Batch:
         is_same = before is not None and before.uid == change.uid
         if before is None or not is_same or _essence(before.document) != _essence(found.document):
             self._writer.replicate(kind_of(change.key[0]), found.object, found.document, author=found.author)
+            self.writes[change.source.resource, "stored"] += 1
             self._latest[change.key] = _Latest(change.uid, found.document)
         self._versions[change.uid] = (change.source.resource, change.version)
 
@@ -194,6 +205,7 @@ class _Batch:
             self._writer.replicate(kind, found.object, found.document, author=found.author, gone=True)
         elif (obj := self._writer.get(kind, change.namespace, change.name)) is not None:
             self._writer.replicate(kind, obj, before.document, gone=True)
+        self.writes[change.source.resource, "deleted"] += 1
         self._latest[change.key] = None
 
     def note_versions(self) -> None:
