@@ -44,8 +44,8 @@ GUARD_TIMEOUT: Final = 1.0
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="manciple mirror",
-        description="A read-only copy of a Kubernetes cluster with the dashboard, on this machine and for you alone; "
-        "or in the cluster, for its users.",
+        description="A copy of a Kubernetes cluster with the dashboard, on this machine and for you alone; or in the "
+        "cluster, for its users. It only reads, unless --act is given.",
     )
     made.add_argument(
         "--port",
@@ -56,6 +56,11 @@ def parser() -> argparse.ArgumentParser:
     )
     # --home DIR is taken before; it stands here for --help.
     made.add_argument("--home", metavar="DIR", help="where the copy is kept (default: a folder of yours per context)")
+    made.add_argument(
+        "--act",
+        action="store_true",
+        help="let the dashboard change devices, nodes, pods and claims in the cluster, with your rights there",
+    )
     within = made.add_argument_group("in the cluster")
     within.add_argument(
         "--in-cluster",
@@ -99,6 +104,8 @@ def _run(options: argparse.Namespace) -> int:
 
     if bool(options.tls_cert) != bool(options.tls_key):
         raise StartRefused("--tls-cert and --tls-key belong together")
+    if options.act and options.in_cluster:
+        raise StartRefused("--act is for one person's mirror: it acts with the credential that it reads with")
     access = found()
     context = folders.context_name(access)
     folder = Folder(read(HOME, default=folders.default(access, choice)))
@@ -135,7 +142,7 @@ def entrance(options: argparse.Namespace, remote: Remote, context: str) -> Entra
     from manciple.processes.mirror_entrances import InCluster, Laptop  # noqa: PLC0415 - as above
 
     if not options.in_cluster:
-        return Laptop(port=options.port)
+        return Laptop(port=options.port, acts=options.act)
     if settings.PROXY_USER_HEADER:
         raise StartRefused("in the cluster nobody is believed who names the user in a header: unset MANCIPLE_PROXY_*")
     try:

@@ -7,7 +7,8 @@
  5. from then on, have the copy followed: by the worker, with the controllers that run in a mirror, by open pages, and
     by the guard (`mirror_guard`) where it is wanted
 
-No node, no standing object and no demo: nothing is here that the cluster does not have.
+No node, no standing object and no demo: nothing is here that the cluster does not have. A mirror that acts sends what
+its pages write to the cluster, with the kubeconfig's credential (`manciple.mirror.acting`).
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from inventory.kinds import gates
 from manciple import layout, memory
+from manciple.access import mirrored
 from manciple.api import health
 from manciple.api.streams import close_streams
+from manciple.api.verbs import elsewhere
 from manciple.asgi import application
 from manciple.audit import trail
 from manciple.controllers import coordination
 from manciple.live.topics import relay
 from manciple.mirror import standing
+from manciple.mirror.acting import Acting
 from manciple.mirror.client import Remote
 from manciple.mirror.command import printable
 from manciple.mirror.failures import RemoteFailure
@@ -47,6 +51,8 @@ from manciple.mirror.folders import Folder, Mark, Running
 from manciple.mirror.guard.options import GuardOptions
 from manciple.mirror.leadership import Leadership, is_led
 from manciple.mirror.models import RemoteStatus
+from manciple.mirror.naming import own_credential
+from manciple.mirror.own_rights import OwnRights
 from manciple.mirror.replicator import Replicator
 from manciple.mirror.sources import COPIED, NAMESPACE, Reach
 from manciple.mirror.standing import KindStanding
@@ -136,6 +142,7 @@ class MirrorSystem:
         self._guard: MirrorGuard | None = None
         self._stopping = threading.Event()
         self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
+        self._namespace = namespace
         self._leadership = Leadership(
             partial(Replicator, remote, sources=COPIED, context=mark.context, namespace=namespace)
         )
@@ -156,6 +163,9 @@ class MirrorSystem:
         if features:  # it answers
             refuse_another_cluster(self._remote, self._folder.path)
             gates.use(features)
+        if self._entrance.acts:
+            mirrored.act_by(OwnRights(self._remote, named=own_credential, namespace=self._namespace))
+            elsewhere.value = Acting(self._remote, named=own_credential, keep=self._leadership.keep)
         self._entrance.serve_by(self._listeners)
         self._folder.announce(Running(context=self._context, url=url, link=link))
         with self._working(link):
