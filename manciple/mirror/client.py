@@ -330,10 +330,14 @@ def _failures(cluster: Cluster) -> Iterator[None]:
             why = reason.partition("certificate verify failed: ")[2].partition(" (_ssl")[0] or reason
             raise RemoteFailure(
                 f"the certificate of {cluster.server} is not trusted ({why}): check certificate-authority-data and the "
-                "server's address in the kubeconfig"
+                "server's address in the kubeconfig",
+                unreachable=True,
             ) from error
-        raise RemoteFailure(f"{cluster.server} cannot be reached: {reason}") from error
+        if "WRONG_VERSION_NUMBER" in reason:
+            reason = "it does not speak TLS; check the port, or write http:// in the kubeconfig"
+        raise RemoteFailure(f"{cluster.server} cannot be reached: {reason}", unreachable=True) from error
     except httpx.TimeoutException as error:
-        raise RemoteFailure(f"{cluster.server} did not answer in time") from error
+        raise RemoteFailure(f"{cluster.server} did not answer in time", unreachable=True) from error
     except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
-        raise RemoteFailure(f"{cluster.server} broke off the connection: {error or type(error).__name__}") from error
+        reason = str(error) or type(error).__name__
+        raise RemoteFailure(f"{cluster.server} broke off the connection: {reason}", unreachable=True) from error

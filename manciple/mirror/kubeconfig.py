@@ -99,7 +99,9 @@ def read(choice: Choice, environment: Mapping[str, str] = os.environ, account: P
     if wanted:
         context = merged.entry("contexts", wanted).body
     elif not (choice.cluster and choice.user):
-        names = ", ".join(merged.contexts) or "none"
+        if not merged.contexts:
+            raise RemoteFailure("the kubeconfig has no context: name another file with --kubeconfig, or in KUBECONFIG")
+        names = ", ".join(merged.contexts)
         raise RemoteFailure(f"the kubeconfig has no current context; name one with --context ({names})")
     cluster = merged.entry("clusters", choice.cluster or _text(context, "cluster"))
     user_name = choice.user or _text(context, "user")

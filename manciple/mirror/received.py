@@ -52,8 +52,8 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """document: what is stored, but for its resourceVersion, which stands there empty. author: its last field manager;
-    "" where none is known.
+    """document: what is stored, but for its resourceVersion, which stands there empty; most of its values are still
+    JSON (`plain`). author: its last field manager; "" where none is known.
     """
 
     object: ApiObject
@@ -61,19 +61,38 @@ class Received:
     author: str
 
 
+class _Manager(msgspec.Struct):
+    manager: str | None = None
+    time: str | None = None
+
+
+# What is neither left out nor looked into stays as text: reading it, and writing it again, takes longer than all else.
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_lists = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_managers = msgspec.json.Decoder(list[_Manager] | None)
+_NOTHING: Final = (b"null", b'""')
+
+
 def read(kind: Kind, version: str, text: bytes) -> Received:
     """version: of the API that it was read in. Raises: Unreadable."""
     try:
-        document = msgspec.json.decode(text)
-        author = _last_manager(document["metadata"].pop("managedFields", None) or ())
+        if not text.isascii():
+            text.decode()
+        document: Document = _members.decode(text)
+        meta: Document = _members.decode(document["metadata"])
+        author = _last_manager(meta.pop("managedFields", None))
+        document["metadata"] = meta
         if version != kind.version:
-            document = _converted(kind, version, document)
+            document = dict(_members.decode(msgspec.json.encode(_converted(kind, version, plain(document)))))
+            document["metadata"] = meta = _members.decode(document["metadata"])
         head = {"apiVersion": kind.api_version, "kind": kind.kind}
         document = {**head, **document, **head}
-        meta = document["metadata"]
         meta["resourceVersion"] = ""
-        meta["creationTimestamp"] = meta.get("creationTimestamp") or _UNDATED
-        meta["uid"] = meta.get("uid") or f"{kind.resource}/{meta.get('namespace') or ''}/{meta['name']}"
+        if _is_empty(meta.get("creationTimestamp")):
+            meta["creationTimestamp"] = _UNDATED
+        if _is_empty(meta.get("uid")):
+            named = plain(meta)
+            meta["uid"] = f"{kind.resource}/{named.get('namespace') or ''}/{named['name']}"
         _leave_out(kind, document)
         obj, document = _typed(kind, document)
     except (ApiError, msgspec.MsgspecError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -81,6 +100,16 @@ def read(kind: Kind, version: str, text: bytes) -> Received:
     if not obj.metadata.name or bool(obj.metadata.namespace) != kind.namespaced:
         raise Unreadable("it has no name, or a namespace that does not fit its kind")
     return Received(obj, document, author)
+
+
+def plain(document: Document) -> Document:
+    """With all of its values as Python has them."""
+    made: Document = msgspec.json.decode(msgspec.json.encode(document))
+    return made
+
+
+def _is_empty(value: msgspec.Raw | None) -> bool:
+    return value is None or bytes(value) in _NOTHING
 
 
 def _converted(kind: Kind, version: str, document: Document) -> Document:
@@ -92,10 +121,11 @@ def _converted(kind: Kind, version: str, document: Document) -> Document:
 
 def _typed(kind: Kind, document: Document) -> tuple[ApiObject, Document]:
     """The value, and the document as our types read it. Raises: ApiError, MsgspecError, ..."""
+    text = msgspec.json.encode(document)
     try:
-        return codec.decode_text(kind.type, msgspec.json.encode(document)), document
+        return codec.decode_text(kind.type, text), document
     except msgspec.ValidationError:
-        findings = codec.Findings()
+        findings, document = codec.Findings(), msgspec.json.decode(text)
         document = _mended(document, codec.normalize(kind.type, document, findings, asides=True))
         if findings.wrong:
             raise ValueError(", ".join(findings.wrong)) from None
@@ -112,23 +142,48 @@ def _mended(raw: Any, fitted: Any) -> Any:
     return fitted
 
 
-def _last_manager(entries: Any) -> str:
-    last: Document = max(entries, key=lambda entry: str(entry.get("time") or ""), default={})
-    return str(last.get("manager") or "")
+def _last_manager(entries: msgspec.Raw | None) -> str:
+    try:
+        known = entries is not None and _managers.decode(entries)
+    except msgspec.MsgspecError:
+        return ""
+    return (max(known, key=lambda one: one.time or "").manager or "") if known else ""
+
+
+# Leaving out ----------------------------------------------------------------------------------------------------------
 
 
 def _leave_out(kind: Kind, document: Document) -> None:
     if kind.resource == "nodes":
-        (document.get("status") or {}).pop("images", None)
+        _opened(document, "status").pop("images", None)
     path = _PODS.get(kind.resource)
     if path is None:
         return
-    pod: Any = document
+    pod = document
     for name in path:
-        pod = pod.get(name) or {}
+        pod = _opened(pod, name)
     for part in (document, pod):
-        ((part.get("metadata") or {}).get("annotations") or {}).pop(_LAST_APPLIED, None)
-    spec = pod.get("spec") or {}
-    for container in (one for name in _CONTAINERS for one in spec.get(name) or ()):
-        for variable in container.get("env") or ():
+        if (meta := _opened(part, "metadata")).get("annotations"):
+            _opened(meta, "annotations").pop(_LAST_APPLIED, None)
+    spec = _opened(pod, "spec")
+    for container in (one for name in _CONTAINERS for one in _opened_list(spec, name)):
+        for variable in _opened_list(container, "env"):
             variable.pop("value", None)
+
+
+def _opened(document: Document, name: str) -> Document:
+    """The object at `name`, which can be changed from here on; an empty one where there is none."""
+    value = document.get(name)
+    if isinstance(value, msgspec.Raw) and memoryview(value)[0] == ord("{"):
+        value = document[name] = _members.decode(value)
+    return value if isinstance(value, dict) else {}
+
+
+def _opened_list(document: Document, name: str) -> list[Document]:
+    """The same of a list of objects."""
+    value = document.get(name)
+    if not isinstance(value, msgspec.Raw) or memoryview(value)[0] != ord("["):
+        return []
+    found: list[Document] = _lists.decode(value)
+    document[name] = found
+    return found

@@ -189,6 +189,7 @@ class Replicator:
             _until_done(work, stopping, may_write)
 
         # 1. What was known before, which pages show until the cluster answers.
+        do(sql.write_much)
         do(self._remember)
         # 2. The readers.
         queue = _Queue(stopping)

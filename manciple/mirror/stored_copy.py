@@ -201,6 +201,7 @@ class _Batch:
 
 def _essence(document: Document) -> Any:
     """All but what says when something was written: the version, and the times of a Node's heartbeats."""
+    document = received.plain(document)
     essence = {**document, "metadata": {**document["metadata"], "resourceVersion": ""}}
     if document["kind"] == "Node" and isinstance(status := document.get("status"), dict):
         conditions = [{**one, "lastHeartbeatTime": None} for one in status.get("conditions") or ()]

@@ -74,11 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return _run(options)
     except RemoteFailure as failure:
-        context = options.context and f" --context {options.context}"
-        print(f"error: {command.printable(str(failure))}", file=sys.stderr)
-        if options.in_cluster:
-            return command.FAILED
-        print(f"`manciple mirror` reads what kubectl reads: try `kubectl{context} get nodes`", file=sys.stderr)
+        command.tell(failure, options)
         return command.FAILED
 
 

@@ -3,8 +3,8 @@
  1. listen (`mirror_entrances`: on loopback for its owner, or in the cluster for its users)
  2. bring the database up to date, refuse one of another installation, let them in
  3. take over the features of the cluster, and copy it (`manciple.mirror.leadership`, a thread)
- 4. start the worker, with the controllers that run in a mirror
- 5. serve; /readyz answers 200 once the cluster was listed, or at once where an earlier copy can be shown
+ 4. serve; /readyz answers 200 once the cluster was listed, or at once where an earlier copy can be shown
+ 5. from then on, have the copy followed: by the worker, with the controllers that run in a mirror, and by open pages
 
 No node, no standing object and no demo: nothing is here that the cluster does not have.
 """
@@ -31,7 +31,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from inventory.kinds import gates
-from manciple import layout
+from manciple import layout, memory
 from manciple.api import health
 from manciple.api.streams import close_streams
 from manciple.asgi import application
@@ -150,12 +150,11 @@ class MirrorSystem:
             gates.use(features)
         self._entrance.serve_by(self._listeners)
         self._folder.announce(Running(context=self._context, url=url, link=link))
-        with self._working():
-            threading.Thread(target=self._bring_up, args=(link,), name="start-up", daemon=True).start()
+        with self._working(link):
             self._listeners.run()
 
     @contextlib.contextmanager
-    def _working(self) -> Iterator[None]:
+    def _working(self, link: str) -> Iterator[None]:
         """The threads that live while the listeners serve."""
         processes.begin(
             "embedded",
@@ -170,22 +169,33 @@ class MirrorSystem:
         health.register("kinds", _known)
         health.register("leader", _copied)
         health.register("mirror", self._alive, live=True)
-        telling = threading.Thread(target=self._tell_pages, name="mirror-state", daemon=True)
         try:
-            with embedded_worker.running():
+            with contextlib.ExitStack() as following:
+                starting = threading.Thread(target=self._bring_up, args=(link, following), name="start-up", daemon=True)
                 self._copying.start()
-                telling.start()
+                starting.start()
                 try:
                     yield
                 finally:
                     self._stop()
                     self._copying.join()
-                    telling.join()
+                    starting.join()
         finally:
             Tail.instance().stop()
             processes.end()
             trail.close()
             connections.close_all()
+
+    def _follow(self, following: contextlib.ExitStack) -> threading.Thread:
+        """Begin what follows the copy: the worker, open pages, caches. Returns the thread that fills these.
+
+        A first copy is complete by then: all of its objects would be news to them, one after the other.
+        """
+        following.enter_context(embedded_worker.running())
+        telling = threading.Thread(target=self._tell_pages, name="mirror-state", daemon=True)
+        telling.start()
+        following.callback(telling.join)
+        return warm()
 
     async def _end_streams(self) -> None:
         print("Stopping", flush=True)
@@ -206,7 +216,9 @@ class MirrorSystem:
 
     def _can_be_shown(self) -> bool:
         """This process or another has read all of the cluster, now or earlier."""
-        return self._mark.copied or self._leadership.has_listed or standing.was_listed()
+        with contextlib.suppress(Error):  # the database is away
+            return self._mark.copied or self._leadership.has_listed or standing.was_listed()
+        return False
 
     def _alive(self) -> None:
         """Of /livez. Raises: NotReady."""
@@ -245,23 +257,30 @@ class MirrorSystem:
 
     # The terminal -----------------------------------------------------------------------------------------------------
 
-    def _bring_up(self, link: str) -> None:
+    def _bring_up(self, link: str, following: contextlib.ExitStack) -> None:
         """Say where the pages are once the cluster was listed, and meanwhile why that takes long."""
         try:
             while not self._listeners.started() and not self._stopping.wait(LOOK_AGAIN):
                 pass
-            warm()
+            if is_known := self._can_be_shown():
+                self._follow(following)
+            else:
+                memory.settle()
             print(f"Reading {self._context}", flush=True)
-            began, told = time.monotonic(), ""
+            began, told, remote = time.monotonic(), "", None
             while not (self._can_be_shown() or self._stopping.wait(LOOK_AGAIN)):
-                remote = standing.remote()
+                with contextlib.suppress(Error):
+                    remote = standing.remote()
                 why = remote.why if remote is not None else ""
                 if why and why != told and time.monotonic() - began > PATIENCE:
                     told = why
                     print(printable(f"Trying again: {why}"), flush=True)
-            if not self._stopping.is_set():
-                self._tell(link)
-                self._folder.remember(replace(self._mark, copied=True))
+            if self._stopping.is_set():
+                return
+            if not is_known:
+                self._follow(following).join()
+            self._tell(link)
+            self._folder.remember(replace(self._mark, copied=True))
         finally:
             connections.close_all()
 

@@ -118,31 +118,26 @@ def _untrack(writer: Writer, job: Job, pods: Iterable[PodFacts]) -> None:
         writer.update(POD, untracked(pod))
 
 
-def _after_the_end(turn: Turn, now: datetime) -> Done:
+def _after_the_end(turn: Turn, now: datetime) -> Done | Work:
     """Pods that came too late to be counted are let go; the Job itself goes when its time is over."""
     job, meta = turn.job, turn.job.metadata
     late = [pod for pod in turn.pods if pod.job is not None and pod.job.is_tracked][: pod_control.BURST]
     due = due_after(job.status, job.spec.ttl_seconds_after_finished)
     is_over = due is not None and due <= now.timestamp() and meta.deletion_timestamp is None
-    written = 0
-    if late:
-        with objects.writing(identity=IDENTITY) as writer:
-            before = writer.revision
-            _untrack(writer, job, late)
-            written += writer.revision - before
-    if is_over:
-        with objects.writing(identity=REAPER) as writer:
-            before = writer.revision
-            writer.delete(
-                JOB,
-                meta.namespace,
-                meta.name,
-                uid=meta.uid,
-                resource_version=meta.resource_version,
-                propagation="Foreground",
-            )
-            written += writer.revision - before
-    return written, None if is_over or meta.deletion_timestamp is not None else due
+    later = None if is_over or meta.deletion_timestamp is not None else due
+    if not late and not is_over:
+        return 0, later
+
+    def write(writer: Writer) -> Done:
+        before = writer.revision
+        _untrack(writer, job, late)
+        if is_over:
+            version = meta.resource_version
+            with writer.savepoint(identity=REAPER):
+                writer.delete(JOB, *job.key, uid=meta.uid, resource_version=version, propagation="Foreground")
+        return writer.revision - before, later
+
+    return Work(write, IDENTITY, pods=len(late))
 
 
 # Pods -----------------------------------------------------------------------------------------------------------------
