@@ -131,6 +131,11 @@ def mirror(system: Up, cluster: Api, way: Way, tmp_path_factory: pytest.TempPath
     assert running.stop() == 0, "\n".join(running.output)
 
 
+def shown(browser: httpx.Client) -> set[str]:
+    page = browser.get("/pods").text
+    return {f"{namespace}-pod" for namespace in (HERE, THERE) if f"{namespace}-pod" in page}
+
+
 def test_each_user_sees_what_the_cluster_lets_them_see(mirror: InCluster, cluster: Api) -> None:
     sees: dict[str, tuple[str, ...]] = {"ann": (HERE,), "bob": (THERE,), "root": (HERE, THERE), "eve": ()}
     for name, namespaces in sees.items():
@@ -139,9 +144,8 @@ def test_each_user_sees_what_the_cluster_lets_them_see(mirror: InCluster, cluste
             assert mirror.listed(token, namespace) == (200 if namespace in namespaces else 403), (name, namespace)
         assert mirror.listed(token) == (200 if name == "root" else 403)
         with closing(mirror.entered(token)) as browser:
-            page = browser.get("/pods").text
-            for namespace in (HERE, THERE):
-                assert (f"{namespace}-pod" in page) == (namespace in namespaces), (name, namespace)
+            wanted = {f"{namespace}-pod" for namespace in namespaces}
+            wait_for(f"the pods of {name}", lambda: shown(browser) == wanted)  # noqa: B023 - called at once
             own = browser.get(f"/pods/{HERE}/{HERE}-pod")
             assert (own.status_code == 200) == (HERE in namespaces), own.status_code
             if name == "ann":
@@ -180,18 +184,18 @@ def test_a_token_that_is_revoked_and_a_cluster_that_is_away_end_what_was_allowed
     """Takes as long as answers count, twice."""
     ann, bob = (token_of(cluster, ITS_OWN, name) for name in ("ann", "bob"))
     with closing(mirror.entered(ann)) as of_ann, closing(mirror.entered(bob)) as of_bob:
-        assert f"{THERE}-pod" in of_bob.get("/pods").text
+        wait_for("bob to see his pod", lambda: f"{THERE}-pod" in of_bob.get("/pods").text)
         cluster.delete(f"/api/v1/namespaces/{ITS_OWN}/serviceaccounts/bob")
         wait_for("bob's session to end", lambda: of_bob.get("/pods").status_code == 302)
         wait_for("bob's token to be refused", lambda: mirror.listed(bob, THERE) == 401)
-        assert f"{HERE}-pod" in of_ann.get("/pods").text
+        wait_for("ann to see her pod", lambda: f"{HERE}-pod" in of_ann.get("/pods").text)
         way.cut()
         wait_for("nothing to be shown", lambda: of_ann.get("/pods").status_code == 503)
         assert f"{HERE}-pod" not in of_ann.get("/pods").text
         wait_for("nothing to be listed", lambda: mirror.listed(ann, HERE) == 503)
         way.mend()
         wait_for("ann to see her pod again", lambda: f"{HERE}-pod" in of_ann.get("/pods").text)
-        assert mirror.listed(ann, HERE) == 200
+        wait_for("her token to count again", lambda: mirror.listed(ann, HERE) == 200)
         assert mirror.listed(bob, THERE) == 401
     said = "\n".join(mirror.running.output)
     assert ann not in said
