@@ -74,7 +74,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return _run(options)
     except RemoteFailure as failure:
-        command.tell(failure, options)
+        if options.in_cluster:
+            print(f"error: {command.printable(str(failure))}", file=sys.stderr)
+        else:
+            command.tell(failure, options)
         return command.FAILED
 
 
