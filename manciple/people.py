@@ -75,7 +75,7 @@ class Person:
 
     @property
     def initials(self) -> str:
-        return self.name[:2].upper()
+        return self.name.rpartition(":")[2][:2].upper()
 
     def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
         """resource: `pods`, `pods/log`, `deviceclasses.resource.k8s.io`. Without a namespace: everywhere."""
