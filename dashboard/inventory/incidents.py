@@ -65,9 +65,10 @@ STATE_OF_SOURCE: Mapping[str, DeviceState] = {
     SOURCES.NODE: DeviceState.UNREACHABLE,
     SOURCES.POOL: DeviceState.UNPUBLISHED,
     SOURCES.CLAIM: DeviceState.RESERVED,
+    SOURCES.GUARD: DeviceState.RESERVED,
 }
 #: What says so -> what an incident of it is called, where the state of the device does not tell.
-NAME_OF_SOURCE: Mapping[str, str] = {SOURCES.CLAIM: "Held twice"}
+NAME_OF_SOURCE: Mapping[str, str] = {SOURCES.CLAIM: "Held twice", SOURCES.GUARD: "Contested"}
 #: Where an incident stands -> its label, the most urgent first.
 STANDINGS: Mapping[str, str] = {"open": "Open", "acknowledged": "Acknowledged", "closed": "Closed"}
 #: Devices of one incident that are described, and past allocations that are read for them.
@@ -151,8 +152,8 @@ class ImpairedSpan:
             return f"the Lease of node {self.row.node}"
         if self.row.source == SOURCES.POOL:
             return "its ResourceSlices"
-        if self.row.source == SOURCES.CLAIM:
-            return "the claims"
+        if self.row.source in (SOURCES.CLAIM, SOURCES.GUARD):
+            return "the claims" if self.row.source == SOURCES.CLAIM else "the guard"
         reported = self.row.source == SOURCES.REPORT
         return "the node's agent, with a pod that uses it" if reported else f"driver {self.row.driver}"
 

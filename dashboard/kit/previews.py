@@ -115,6 +115,8 @@ def only_with(uid: str) -> DeleteOptions | None:
 
 def not_changed(refusal: ApiError, *, noun: str) -> str:
     """What the API says, with what to do next."""
+    if refusal.has_effect:
+        return refusal.message
     if refusal.reason == "Conflict":
         return f"Nothing was changed: {plain(refusal.message)}. Review the current {noun}."
     if refusal.reason == "NotFound":

@@ -41,6 +41,9 @@ IN_SYNC = Text("in sync with the form")
 # A mirror
 AWAY = Text("cannot be reached since")
 LEFT_OUT = Text("{} could not be read")
+ACTS = Text("What you do here is done there")
+DONE_WITHOUT_AN_ANSWER = Text("it has been changed as you wanted")
+POD_KEPT = Text("Pod {} was not evicted: {}")
 
 # Devices
 CHOOSES_NOTHING = Text("The expression does not compile: ")

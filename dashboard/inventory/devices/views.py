@@ -90,7 +90,7 @@ from inventory.models import MeterBlock
 from manciple.api import verbs
 from manciple.people import Person, demand, person_of
 from manciple.store.event_log import latest_revision
-from manciple.wire.errors import ApiError
+from manciple.wire.errors import ApiError, PartlyDone
 from manciple.wire.identity import Identity
 from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import NODES, SLICES, TAINT_RULES, kind
@@ -557,8 +557,13 @@ def _write_all(
         for rule in rules:
             steps.append(write(rule))
     except ApiError as refusal:
-        if steps:
-            undo.take_back(steps, identity)
+        try:
+            if steps:
+                undo.take_back(steps, identity)
+        except ApiError as kept:
+            names = listed([step.name for step in steps], 6)
+            said = f"{refusal.message} Before that {names} changed, and it could not be taken back: {kept.message}"
+            return [], PartlyDone(said)
         return [], refusal
     return steps, None
 
