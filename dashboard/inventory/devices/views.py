@@ -129,6 +129,11 @@ class Grid:
         return read_panel(self.person, self.snapshot, at) if at else None
 
     @property
+    def missing(self) -> str:
+        """What the address names as the open device, if there is no such device."""
+        return "" if self.panel else self.query.get("at", "")
+
+    @property
     def may(self) -> DeviceRights:
         return DeviceRights.of(self.person)
 
@@ -600,7 +605,7 @@ def _untaint(request: HttpRequest, data: QueryDict, act: str, chosen: Chosen) ->
         if refusal is None:
             deleted = counted(len(steps), "rule is", "rules are")
             return _done(request, data, steps, f"{deleted} deleted; {chosen.title} no longer tainted.")
-        error = not_changed(refusal, noun="taint rules")
+        error = not_changed(refusal, noun="rule")
     effect, back = _effect_of_untainting(untaint, person, chosen), _back(request, data)
     preview = DevicesPreview(act=act, word="Untaint", chosen=chosen, effect=effect, back=back, error=error)
     return _show_act(request, preview, refused=bool(error))
