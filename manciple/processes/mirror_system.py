@@ -236,7 +236,9 @@ class MirrorSystem:
 
     def _can_be_shown(self) -> bool:
         """This process or another has read all of the cluster, now or earlier."""
-        return self._mark.copied or self._leadership.has_listed or standing.was_listed()
+        with contextlib.suppress(Error):  # the database is away
+            return self._mark.copied or self._leadership.has_listed or standing.was_listed()
+        return False
 
     def _alive(self) -> None:
         """Of /livez. Raises: NotReady."""
@@ -280,21 +282,22 @@ class MirrorSystem:
         try:
             while not self._listeners.started() and not self._stopping.wait(LOOK_AGAIN):
                 pass
-            if self._mark.copied:
+            if is_known := self._can_be_shown():
                 self._follow(following)
             else:
                 memory.settle()
             print(f"Reading {self._context}", flush=True)
-            began, told = time.monotonic(), ""
+            began, told, remote = time.monotonic(), "", None
             while not (self._can_be_shown() or self._stopping.wait(LOOK_AGAIN)):
-                remote = standing.remote()
+                with contextlib.suppress(Error):
+                    remote = standing.remote()
                 why = remote.why if remote is not None else ""
                 if why and why != told and time.monotonic() - began > PATIENCE:
                     told = why
                     print(printable(f"Trying again: {why}"), flush=True)
             if self._stopping.is_set():
                 return
-            if not self._mark.copied:
+            if not is_known:
                 self._follow(following).join()
             self._tell(link)
             self._folder.remember(replace(self._mark, copied=True))

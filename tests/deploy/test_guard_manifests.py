@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from manciple.mirror.guard.listener import PATH
 from manciple.mirror.guard.options import AUDIT, GuardOptions
 from manciple.processes import mirror
 from manciple.wire import codec
+from manciple.wire.patch import json_patch
 from tests.deploy.test_manifests import wrong
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "mirror-guard"
@@ -86,3 +88,27 @@ def test_only_writes_that_give_devices_come(old: dict[str, Any], new: dict[str, 
     values = {environment.OBJECT: lambda: value_of(new), environment.OLD_OBJECT: lambda: value_of(old)}
     evaluation = Evaluation(composition, values, budget=CONDITION_BUDGET)
     assert evaluation.run(composition.compile(condition["expression"], BOOLEAN)) is comes
+
+
+MIRROR = {one["kind"]: one for one in yaml.safe_load_all((FOLDER.parent / "mirror" / "mirror.yaml").read_text())}
+
+
+def test_it_is_added_to_the_mirror_and_leaves_it_as_it_was() -> None:
+    deployment = MIRROR["Deployment"]
+    patched = json_patch(deepcopy(deployment), PATCH)
+    (before,), (after,) = (one["spec"]["template"]["spec"]["containers"] for one in (deployment, patched))
+    assert after["args"][: len(before["args"])] == before["args"]
+    options = mirror.parser().parse_args(after["args"][1:])
+    assert (options.in_cluster, options.guard) == (True, AUDIT)
+    for names in ([one["name"] for one in after["ports"]], [one["mountPath"] for one in after["volumeMounts"]]):
+        assert len(names) == len(set(names))
+    assert SERVICE["spec"]["selector"].items() <= patched["spec"]["template"]["metadata"]["labels"].items()
+    (ingress,) = yaml.safe_load(OVERLAY["patches"][1]["patch"])
+    policy = json_patch(deepcopy(MIRROR["NetworkPolicy"]), [ingress])
+    assert policy["spec"]["ingress"][-1] == {"ports": [{"port": after["ports"][-1]["name"]}]}
+    for patch in OVERLAY["patches"]:
+        assert MIRROR[patch["target"]["kind"]]["metadata"]["name"] == patch["target"]["name"]
+    assert (
+        yaml.safe_load((FOLDER.parent / "mirror" / "kustomization.yaml").read_text())["namespace"]
+        == OVERLAY["namespace"]
+    )

@@ -88,13 +88,19 @@ def cluster(system: Up) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def devices(cluster: Api) -> Iterator[tuple[str, str, str]]:
-    """(driver, pool, device) of a node's devices, one after the other."""
+    """(driver, pool, device) of a node's free devices, one after the other."""
+    held = {
+        (one["pool"], one["device"])
+        for claim in cluster.listed("/apis/resource.k8s.io/v1/resourceclaims")
+        for one in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+    }
     (one, *_) = (
         one["spec"]
         for one in cluster.listed("/apis/resource.k8s.io/v1/resourceslices")
         if one["spec"].get("nodeName") == "node-1" and len(one["spec"].get("devices", ())) > 3
     )
-    return iter([(one["driver"], one["pool"]["name"], device["name"]) for device in one["devices"]])
+    found = [(one["driver"], one["pool"]["name"], device["name"]) for device in one["devices"]]
+    return iter([device for device in found if device[1:] not in held])
 
 
 def new_claims(cluster: Api, *names: str) -> list[Document]:
@@ -109,7 +115,10 @@ def given(claim: Document, device: tuple[str, str, str]) -> Document:
     result = dict(zip(("request", "driver", "pool", "device"), ("gpu", *device), strict=True))
     on = {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
     selector = {"nodeSelectorTerms": [{"matchFields": [on]}]}
-    return {**claim, "status": {"allocation": {"devices": {"results": [result]}, "nodeSelector": selector}}}
+    # Reserved for what only its own controller knows, so that nobody takes it back.
+    user = {"apiGroup": "example.com", "resource": "things", "name": "one", "uid": "of-one-thing"}
+    allocation = {"devices": {"results": [result]}, "nodeSelector": selector}
+    return {**claim, "status": {"allocation": allocation, "reservedFor": [user]}}
 
 
 def written(cluster: Api, claim: Document, device: tuple[str, str, str]) -> httpx.Response:
