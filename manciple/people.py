@@ -83,7 +83,8 @@ class Person:
 
     def may_somewhere(self, verb: str, resource: str) -> bool:
         """Whether they may do that everywhere, or in a namespace that they see."""
-        return self.may(verb, resource) or any(self.may(verb, resource, one) for one in self.namespaces or ())
+        places = self.namespaces or ([mirrored.likely_namespace()] if settings.MIRROR else [])
+        return self.may(verb, resource) or any(self.may(verb, resource, one) for one in places if one)
 
     def sees(self, namespace: str) -> bool:
         """Whether they may know what is in `namespace` ("" for what belongs to none)."""
