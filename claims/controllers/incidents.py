@@ -31,7 +31,7 @@ from claims.projectors import pools_by_device
 from inventory import impairments
 from inventory.kinds.pools import PoolKey
 from inventory.models import Pool
-from inventory.reachability import GRACE, nodes_with_leases, unreachable_nodes
+from inventory.reachability import GRACE, renewed_at, unreachable_nodes
 from manciple.controllers.declaration import Controller
 from manciple.per_process import PerProcess
 from manciple.store import event_log, sql
@@ -83,8 +83,8 @@ def _unreachable_nodes(now: datetime) -> Mapping[str, datetime]:
     """name -> since when: the moment at which its Lease was overdue."""
     if not (names := unreachable_nodes(now)):
         return {}
-    rows = nodes_with_leases().filter(name__in=names).values_list("name", "renewed_at")
-    return {name: min(renewed_at + GRACE, now) if renewed_at else now for name, renewed_at in rows}
+    renewed = renewed_at(now, names=names)
+    return {name: min(at + GRACE, now) if (at := renewed.get(name)) else now for name in names}
 
 
 def _incomplete_pools(now: datetime) -> Mapping[PoolKey, tuple[datetime, str]]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from inventory.kinds.conversion import slice_of_1_31, with_version
+from manciple.mirror.json_texts import cut
 from manciple.mirror.sources import SLICE, TAINT_RULE
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
@@ -52,8 +53,8 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """document: what is stored, but for its resourceVersion, which stands there empty. author: its last field manager;
-    "" where none is known.
+    """document: what is stored, but for its resourceVersion, which stands there empty. author: its last field manager,
+    or those of the last second ("kubelet or kube-scheduler"); "" where none is known.
     """
 
     object: ApiObject
@@ -63,6 +64,13 @@ class Received:
 
 def read(kind: Kind, version: str, text: bytes) -> Received:
     """version: of the API that it was read in. Raises: Unreadable."""
+    try:
+        return _read(kind, version, text)
+    except RecursionError:
+        return _read(kind, version, cut(text))
+
+
+def _read(kind: Kind, version: str, text: bytes) -> Received:
     try:
         document = msgspec.json.decode(text)
         author = _last_manager(document["metadata"].pop("managedFields", None) or ())
@@ -113,19 +121,40 @@ def _mended(raw: Any, fitted: Any) -> Any:
 
 
 def _last_manager(entries: Any) -> str:
-    last: Document = max(entries, key=lambda entry: str(entry.get("time") or ""), default={})
-    return str(last.get("manager") or "")
+    times = [(str(entry.get("time") or ""), str(entry.get("manager") or "")) for entry in entries]
+    newest = max(times, default=("", ""))[0]
+    return " or ".join(sorted({manager for time, manager in times if time == newest and manager}))
+
+
+def wants_devices(resource: str, document: Document) -> bool:
+    """Of a pod, or of what makes pods: whether they claim devices; else True. As `read` gave it."""
+    pod = _pod_of(resource, document)
+    if pod is None:
+        return True
+    spec = pod.get("spec") or {}
+    containers = [one for name in _CONTAINERS for one in spec.get(name) or ()]
+    resources = [one.get("resources") or {} for one in containers]
+    names = {name for one in resources for name in (*(one.get("requests") or ()), *(one.get("limits") or ()))}
+    return bool(spec.get("resourceClaims")) or any("/" in name for name in names)
+
+
+def _pod_of(resource: str, document: Document) -> Any:
+    """The pod, or the template of pods; None in a document of another kind."""
+    path = _PODS.get(resource)
+    if path is None:
+        return None
+    pod: Any = document
+    for name in path:
+        pod = pod.get(name) or {}
+    return pod
 
 
 def _leave_out(kind: Kind, document: Document) -> None:
     if kind.resource == "nodes":
         (document.get("status") or {}).pop("images", None)
-    path = _PODS.get(kind.resource)
-    if path is None:
+    pod = _pod_of(kind.resource, document)
+    if pod is None:
         return
-    pod: Any = document
-    for name in path:
-        pod = pod.get(name) or {}
     for part in (document, pod):
         ((part.get("metadata") or {}).get("annotations") or {}).pop(_LAST_APPLIED, None)
     spec = pod.get("spec") or {}

@@ -35,7 +35,7 @@ Key = sql.Key
 
 class Change(NamedTuple):
     """api_version: in which `text` was received; None where it was only noticed that the object is gone. version: the
-    object's, as the remote counts.
+    object's, as the remote counts. found: a listing showed it, so when it came about is not known.
     """
 
     source: Source
@@ -46,6 +46,7 @@ class Change(NamedTuple):
     version: str
     text: bytes | None
     gone: bool = False
+    found: bool = False
 
     @property
     def key(self) -> Key:
@@ -160,7 +161,15 @@ class _Batch:
         before = self._at(change.key)
         is_same = before is not None and before.uid == change.uid
         if before is None or not is_same or _essence(before.document) != _essence(found.document):
-            self._writer.replicate(kind_of(change.key[0]), found.object, found.document, author=found.author)
+            is_ending = _is_ending(found.document) and not (before is not None and _is_ending(before.document))
+            self._writer.replicate(
+                kind_of(change.key[0]),
+                found.object,
+                found.document,
+                author="" if is_ending else found.author,  # no field says who deletes something
+                recorded=_has_history(change, found.document),
+                found=change.found,
+            )
             self._latest[change.key] = _Latest(change.uid, found.document)
         self._versions[change.uid] = (change.source.resource, change.version)
 
@@ -169,10 +178,14 @@ class _Batch:
         self._versions[change.uid] = None
         if before is None or before.uid != change.uid:
             return
+        recorded = _has_history(change, before.document)
         if found is not None:
-            self._writer.replicate(kind, found.object, found.document, author=found.author, gone=True)
-        elif (obj := self._writer.get(kind, change.namespace, change.name)) is not None:
-            self._writer.replicate(kind, obj, before.document, gone=True)
+            last, document = found.object, found.document
+        elif (known := self._writer.get(kind, change.namespace, change.name)) is not None:
+            last, document = known, before.document
+        else:
+            return
+        self._writer.replicate(kind, last, document, gone=True, recorded=recorded, found=change.found)
         self._latest[change.key] = None
 
     def note_versions(self) -> None:
@@ -185,6 +198,15 @@ class _Batch:
             row = self._rows.get(key)
             self._latest[key] = None if row is None else _Latest(row.uid, msgspec.json.decode(row.text))
         return self._latest[key]
+
+
+def _has_history(change: Change, document: Document) -> bool:
+    """Not of Events, which tell of others, nor of pods without devices, which are most of a cluster."""
+    return change.source.plural != "events" and received.wants_devices(change.source.resource, document)
+
+
+def _is_ending(document: Document) -> bool:
+    return bool(document["metadata"].get("deletionTimestamp"))
 
 
 def _essence(document: Document) -> Any:
