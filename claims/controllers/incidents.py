@@ -33,6 +33,7 @@ from inventory.kinds.pools import PoolKey
 from inventory.models import Pool
 from inventory.reachability import GRACE, renewed_at, unreachable_nodes
 from manciple.controllers.declaration import Controller
+from manciple.gaps import lacking
 from manciple.per_process import PerProcess
 from manciple.store import event_log, sql
 from manciple.wire.resources import CLAIMS, DELETED, MODIFIED, NODES, SLICES
@@ -70,7 +71,9 @@ _last_look_at_claims = PerProcess[_Look[Mapping[DeviceKey, str]] | None](lambda:
 
 def reconcile(now: datetime) -> int:
     """Returns 0: incidents are no objects of the API."""
-    nodes, pools = _unreachable_nodes(now), _incomplete_pools(now)
+    nodes = _unreachable_nodes(now)
+    # What a mirror may not read may be published.
+    pools = _incomplete_pools(now) if not lacking(SLICES) else {}
     devices = _held_twice(now) if settings.MIRROR else {}  # elsewhere the index refuses it
     with transaction.atomic():
         impairments.record_unreachable(nodes, at=now)

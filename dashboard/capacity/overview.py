@@ -33,7 +33,7 @@ from dashboard.inventory.incidents import OpenIncidents, count_open
 from dashboard.kit import charts
 from dashboard.kit.guards import listing
 from dashboard.kit.meters import IdleList, read_idle
-from dashboard.kit.mirrored import agent, known_count
+from dashboard.kit.mirrored import agent, known_count, known_figure
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.templatetags.kit import clock, counted, driver_url, node_url, page_url
 from dashboard.tools.events import EventQuery, ShownEvent, find
@@ -51,13 +51,14 @@ from manciple import layout
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Heartbeat
 from manciple.durations import duration
+from manciple.gaps import lacking
 from manciple.people import Person, person_of
 from manciple.per_process import PerProcess
 from manciple.renewals import renewals
 from manciple.store import event_log, space, sql
 from manciple.store.event_log import latest_revision
 from manciple.store.history import last_change
-from manciple.wire.resources import CLASSES, NODES, SLICES
+from manciple.wire.resources import CLAIMS, CLASSES, NODES, SLICES
 from manciple.wire.validation import natural
 from scheduling.models import QueuedPod, UsageSample
 from scheduling.rehearsal.move_proposals import UNKNOWN as UNPROPOSED
@@ -230,7 +231,8 @@ def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> 
 
 def _with_held(aside: str, held: int) -> str:
     """held: of these devices, those that a claim holds, which count as held as well."""
-    return ", ".join(filter(None, (aside, f"{held:,} held" if held else "")))
+    told = "held not known" if lacking(CLAIMS) else f"{held:,} held" if held else ""
+    return ", ".join(filter(None, (aside, told)))
 
 
 def capacity_row(one: ClassCount, stranded: float | None = None) -> CapacityRow:
@@ -389,7 +391,8 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
             )
             for name, ready in Node.objects.order_by("name").values_list("name", "ready")
         ],
-        drivers=_drivers(snapshot, revision=counter.current),
+        # Of slices that may not be read, a mirror cannot say that they are gone.
+        drivers=[] if lacking(SLICES) else _drivers(snapshot, revision=counter.current),
         processes=[
             ProcessSign(name=name, seen=seen, **lately)
             for name, seen, lately in Heartbeat.objects.order_by("name").values_list("name", "seen_at", "lately")
@@ -808,10 +811,12 @@ def _incidents(signs: HealthSigns) -> HealthLine:
         f"{acknowledged} acknowledged" if acknowledged else "",
     ]
     none = f"{counted(out, 'device is', 'devices are')} out of service" if out else "no device is out of service"
+    if lacking(SLICES):
+        none = ""
     return HealthLine(
         name="Incidents",
         note=", ".join(filter(None, notes)) or none,
-        value=f"{found.unseen} open",
+        value=f"{known_figure(found.unseen, 'incidents')} open",
         url=page_url("incidents"),
         severity=WARN if found.unseen else OK,
     )

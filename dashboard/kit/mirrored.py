@@ -47,7 +47,8 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "held": _OF_STATES,
     "out": _OF_STATES,
     "matching": (*_OF_STATES, CLASSES),
-    "waiting": (PODS, CLAIMS, TEMPLATES),
+    "waiting": (*_OF_STATES, CLASSES, TEMPLATES),
+    "users": (PODS, CLAIMS, TEMPLATES),
 }
 #: The same of what is listed: there are at least as many as are known.
 _LISTED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -62,6 +63,7 @@ _LISTED: Final[Mapping[str, tuple[str, ...]]] = {
     "budgets": (BUDGETS,),
     "namespaces": (NAMESPACES,),
     "events": (EVENTS,),
+    "incidents": (SLICES, NODES, CLAIMS, TAINT_RULES),
     "workloads": tuple(one for one in BY_RESOURCE if one.endswith((".apps", ".batch"))),
 }
 
@@ -87,16 +89,21 @@ class MirrorHeader:
         return [gap for gap in self.gaps if gap.resource in needs]
 
 
-def counted_so_far(number: int, what: str, header: MirrorHeader | None) -> str:
-    """Such as "1,204"; in a mirror that does not know all of it "1,204+", or a dash."""
+def counted_so_far(number: int | str, what: str, header: MirrorHeader | None) -> str:
+    """Such as "1,204"; in a mirror that does not know all of it "1,204+", or a dash. A number in words stays."""
     if header is None or not header.lacks(what):
-        return f"{number:,}"
-    return f"{number:,}+" if number and what.partition(":")[0] in _LISTED else UNKNOWN
+        return f"{number:,}" if isinstance(number, int) else number
+    return f"{number:,}+" if number and isinstance(number, int) and what.partition(":")[0] in _LISTED else UNKNOWN
+
+
+def known_figure(number: int, what: str) -> str:
+    """As the tag `figure` draws it."""
+    return counted_so_far(number, what, header() if settings.MIRROR else None)
 
 
 def known_count(number: int, noun: str, *, of: str = "") -> str:
     """`1 node`, `1,204 nodes`, `1,204+ nodes`. of: the key of what is counted, unless it is called like that."""
-    said = counted_so_far(number, of or f"{noun}s", header() if settings.MIRROR else None)
+    said = known_figure(number, of or f"{noun}s")
     return f"{said} {noun if said == '1' else f'{noun}s'}"
 
 

@@ -327,7 +327,7 @@ def number(value: Any) -> Any:
 
 
 @register.simple_tag(takes_context=True)
-def figure(context: Context, value: int, of: str) -> str:
+def figure(context: Context, value: int | str, of: str) -> str:
     """A count that a mirror may not know: `{% figure 7 "free" %}` is "7" where all that it depends on is known, "7+"
     where there may be more, and a dash where it is not known. of: a state of devices, or a topic (`kit.mirrored`).
     """
