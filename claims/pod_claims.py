@@ -74,6 +74,8 @@ def _reference(entry: PodResourceClaim, made: dict[str, str | None]) -> ClaimRef
 def claim_names(pod: Pod) -> tuple[str, ...]:
     """The claims that the pod names, those generated for it, and the one for its extended resources; no duplicates."""
     extended = pod.status.extended_resource_claim_status
+    if extended is None and not pod.spec.resource_claims:
+        return ()
     special = (extended.resource_claim_name,) if extended is not None else ()
     return tuple(dict.fromkeys((*(one.claim for one in references(pod) if one.claim), *special)))
 

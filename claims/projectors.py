@@ -341,12 +341,14 @@ def pod_claims(obj: PodObject) -> Iterator[tuple[str, str]]:
     A claim that is made adds a row and changes none, so a pod that an older version indexed gets its row all the same:
     what a bound pod names is not released.
     """
+    if not (names := claim_names(obj)) and not obj.spec.resource_claims:
+        return
     templates = {entry.name: entry.resource_claim_template_name or "" for entry in obj.spec.resource_claims}
     needed = [(one.claim or "", templates[one.entry]) for one in references(obj) if one.needed]
     named = {claim for claim, _ in needed}
     yield from sorted({("", template) for _, template in needed if template})
     yield from sorted({(claim, template) for claim, template in needed if claim})
-    yield from ((name, "") for name in claim_names(obj) if name not in named)
+    yield from ((name, "") for name in names if name not in named)
 
 
 def template_row(obj: ResourceClaimTemplate) -> TemplateRow:

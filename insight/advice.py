@@ -624,7 +624,7 @@ class _Imagining:
                     return "", 0
                 others.decide(pod)
             while fits < most and (not fits or not self.deadline.has_passed):
-                verdict = rehearsal.place_next()
+                verdict = rehearsal.place_next(briefly=True)
                 if not isinstance(verdict, Placement):
                     break
                 node, fits = node or verdict.node, fits + 1

@@ -82,7 +82,7 @@ def _rehearsed(workload: Workload, cause: AnyCause | None, deadline: Deadline) -
             rehearsal.share(known_claim)
             node, fits = "", 0
             while fits < most and (not fits or not deadline.has_passed):
-                verdict = rehearsal.place_next()
+                verdict = rehearsal.place_next(briefly=True)
                 if not isinstance(verdict, Placement):
                     break
                 node, fits = node or verdict.node, fits + 1

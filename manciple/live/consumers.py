@@ -28,7 +28,7 @@ from channels.sessions import CookieMiddleware
 from django.conf import settings
 from django.db import Error
 
-from manciple.access.authentication.chain import CERTIFICATE, CONNECTION, PEER, Credentials, Rounds
+from manciple.access.authentication.chain import CERTIFICATE, CONNECTION, PEER, Credentials, Rounds, asked_again
 from manciple.live import notices
 from manciple.live.topics import HeardTopics, Relay, TopicChange, heard_in, relay
 from manciple.store.event_log import Tail
@@ -121,13 +121,14 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self._due: asyncio.TimerHandle | None = None
         self._beating: asyncio.Task[None] | None = None
         self._relay: Relay = await database_sync_to_async(lambda: relay.value)()
-        self._next = self._loop.call_later(ASKED_AGAIN, self._ask)
+        self._next = self._loop.call_later(asked_again(ASKED_AGAIN), self._ask)
         missed = self._relay.join(self._hear, after=_after(self.scope["query_string"]))
         Rounds.of_running_loop().join(self._ask)
         self._take(missed)
         try:
-            heard = await self._look()
-            await self.accept()  # whoever is not signed in, too: a browser tells no reason for what was never open
+            async with self._telling:  # nothing is told, and none is sent away, before it is known who listens
+                heard = await self._look()
+                await self.accept()  # whoever is not signed in, too: a browser tells no reason for what was never open
             if heard is not None and not self._count(heard.name):
                 await self.close(TOO_MANY)
                 return
@@ -204,7 +205,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         """Whoever opened the page may have gone, or may hear less."""
         self._asks = True
         self._next.cancel()
-        self._next = self._loop.call_later(ASKED_AGAIN, self._ask)
+        self._next = self._loop.call_later(asked_again(ASKED_AGAIN), self._ask)
         self._plan()
 
     def _plan(self, *, after: float = GATHERING_TIME) -> None:
@@ -214,7 +215,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
     async def _flush(self) -> None:
         self._due = None
         try:
-            with suppress(OSError):  # the page has been closed meanwhile; `disconnect` follows
+            with suppress(OSError, RuntimeError):  # the page has been closed meanwhile; `disconnect` follows
                 await self._tell()
         except Error:  # the database is away: what is gathered is told when it is back
             self._plan(after=RETRY)

@@ -6,6 +6,9 @@ The lists are read by threads while Django is set up: the first is waiting, the 
 from __future__ import annotations
 
 import argparse
+import math
+import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,10 +38,13 @@ def add_options(command: argparse.ArgumentParser, *, formats: Sequence[str] = ()
 
 
 def _seconds(text: str) -> float:
-    """`5`, `5s`: as kubectl takes them."""
-    value = float(text.removesuffix("s"))
-    if value <= 0:
-        raise ValueError
+    """`5`, `5s`: as kubectl takes them. Raises: ArgumentTypeError."""
+    try:
+        value = float(text.removesuffix("s"))
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}" is no number of seconds above 0, as in 5 or 5s')
     return value
 
 
@@ -72,14 +78,26 @@ def read(
         remote.close()
 
 
-def run(answer: Callable[[], str]) -> int:
-    """Prints the answer; returns the exit status."""
+def run(answer: Callable[[], str], options: argparse.Namespace) -> int:
+    """Prints the answer; returns the exit status. Whoever reads it may stop before its end, as `head` does."""
     try:
-        print(printable(answer()))
+        print(printable(answer()), flush=True)
     except RemoteFailure as failure:
-        print(f"error: {printable(str(failure))}", file=sys.stderr)
+        tell(failure, options)
         return FAILED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more
     return 0
+
+
+def tell(failure: RemoteFailure, options: argparse.Namespace) -> None:
+    """On stderr; where the server is out of reach, also how to find out whether it is for everybody."""
+    print(f"error: {printable(str(failure))}", file=sys.stderr)
+    if failure.unreachable:
+        chosen = "".join(
+            f" --{name} {shlex.quote(value)}" for name in ("kubeconfig", "context") if (value := getattr(options, name))
+        )
+        print(f"Manciple reads what kubectl reads: try `kubectl{chosen} get nodes`", file=sys.stderr)
 
 
 def printable(text: str) -> str:

@@ -36,7 +36,7 @@ def copy(found: Found) -> None:
     for resource, state in found.states.items():
         kind, unread = kind_of(resource), 0
         read = dict[tuple[str, str], Received]()
-        for document in found.pages.get(resource, ()):
+        for document in found.pages.pop(resource, ()):
             try:
                 one = received.read(kind, state.version, bytes(document))
             except Unreadable:

@@ -83,6 +83,9 @@ class DeviceTable:
         }  # fmt: skip
 
     def lines(self, *, wide: bool = False, headers: bool = True) -> Iterator[str]:
+        if not self.devices and headers:
+            yield "No such device is published. Drivers publish them as ResourceSlices: is one running?"
+            return
         head = ["NODE", "POOL", "DEVICE", "CLASS", "MODEL", "STATE", "CLAIM", "POD"]
         rows = [_row(one, wide=wide) for one in self.devices]
         if wide:
@@ -124,15 +127,18 @@ def read(found: Found, *, device_class: str = "", node: str = "") -> DeviceTable
     snapshot = read_devices()
     verdicts, complaints = _verdicts(snapshot)
     if device_class and device_class not in verdicts and is_whole[CLASS]:
-        raise RemoteFailure(f'there is no DeviceClass "{device_class}"')
+        there = f"there is {', '.join(sorted(verdicts))}" if verdicts else "there is none at all"
+        raise RemoteFailure(f'there is no DeviceClass "{device_class}"; {there}')
     keys = {one.key: one for one in snapshot.candidates}
     held = (key for pool in snapshot.pools.values() for key in pool.holders if key not in keys)
     line = partial(_line, snapshot, verdicts, is_whole)
     lines = [line(key, keys.get(key)) for key in (*keys, *held)]
-    chosen = (
+    chosen = [
         one for one in lines
         if (not node or one.node == node) and (not device_class or device_class in (one.classes or ()))
-    )  # fmt: skip
+    ]  # fmt: skip
+    if node and not any(one.node == node for one in lines) and node not in snapshot.nodes and is_whole[NODE]:
+        raise RemoteFailure(f'there is no Node "{node}": see `kubectl get nodes`')
     return DeviceTable(
         devices=tuple(sorted(chosen, key=lambda one: [natural(part) for part in (one.node, one.pool, one.name)])),
         gaps=tuple(state for state in found.states.values() if not state.is_whole),

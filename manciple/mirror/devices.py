@@ -37,4 +37,4 @@ def main(arguments: Sequence[str]) -> int:
             return json.dumps(table.document(), indent=2)
         return "\n".join(table.lines(wide=options.output == "wide", headers=not options.no_headers))
 
-    return command.run(answer)
+    return command.run(answer, options)

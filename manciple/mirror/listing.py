@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -72,7 +73,19 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-_lists = msgspec.json.Decoder(_List)
+class _Name(msgspec.Struct):
+    name: str
+
+
+class _Named(msgspec.Struct):
+    metadata: _Name
+
+
+class _Names(msgspec.Struct):
+    items: list[_Named] | None = None
+
+
+_lists, _named = msgspec.json.Decoder(_List), msgspec.json.Decoder(_Names)
 _anything: Callable[[bytes], Any] = msgspec.json.Decoder(Any).decode
 
 
@@ -166,7 +179,27 @@ def _object(remote: Remote, wanted: Wanted, served: Served) -> tuple[str, bytes]
     if not versions:
         raise RemoteFailure(f"the server has no {source.resource}: it needs Kubernetes 1.31 or later, with DRA enabled")
     path = source.path(versions[0], namespace=wanted.namespace, name=wanted.name)
-    return versions[0], remote.get(path)
+    try:
+        return versions[0], remote.get(path)
+    except RemoteFailure as failure:
+        if failure.code == NOT_FOUND:
+            advice = _close_to(remote, wanted, source.path(versions[0], namespace=wanted.namespace))
+        elif failure.code == FORBIDDEN:
+            advice = "ask for a role that may read it, or name another user or context"
+        else:
+            raise
+        raise RemoteFailure(f"{failure}: {advice}", code=failure.code) from failure
+
+
+def _close_to(remote: Remote, wanted: Wanted, path: str) -> str:
+    """What somebody may have meant who named what is not there."""
+    found = list[str]()
+    with suppress(RemoteFailure, msgspec.MsgspecError):  # it may not be listed
+        found = [one.metadata.name for one in _named.decode(remote.get(path, {"limit": str(PAGE)})).items or ()]
+    if close := get_close_matches(wanted.name, found, n=3):
+        return f"in namespace {wanted.namespace} there is {' and '.join(close)}"
+    plural = wanted.source.plural
+    return f"name another namespace with -n, or see `kubectl get {plural} -n {wanted.namespace}`"
 
 
 def _listed(

@@ -42,6 +42,8 @@ _PODS: Final[Mapping[str, tuple[str, ...]]] = {
     "jobs.batch": ("spec", "template"),
     "cronjobs.batch": ("spec", "jobTemplate", "spec", "template"),
 }
+#: Names of these steps in our types.
+_ATTRIBUTES: Final = {"jobTemplate": "job_template"}
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 #: What was applied, values of environment variables included.
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -53,13 +55,26 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """document: what is stored, but for its resourceVersion, which stands there empty. author: its last field manager,
-    or those of the last second ("kubelet or kube-scheduler"); "" where none is known.
+    """document: what is stored, but for its resourceVersion, which stands there empty; most of its values are still
+    JSON (`plain`). author: its last field manager, or those of the last second ("kubelet or kube-scheduler"); "" where
+    none is known.
     """
 
     object: ApiObject
     document: Document
     author: str
+
+
+class _Manager(msgspec.Struct):
+    manager: str | None = None
+    time: str | None = None
+
+
+# What is neither left out nor looked into stays as text: reading it, and writing it again, takes longer than all else.
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_lists = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_managers = msgspec.json.Decoder(list[_Manager] | None)
+_NOTHING: Final = (b"null", b'""')
 
 
 def read(kind: Kind, version: str, text: bytes) -> Received:
@@ -72,16 +87,23 @@ def read(kind: Kind, version: str, text: bytes) -> Received:
 
 def _read(kind: Kind, version: str, text: bytes) -> Received:
     try:
-        document = msgspec.json.decode(text)
-        author = _last_manager(document["metadata"].pop("managedFields", None) or ())
+        if not text.isascii():
+            text.decode()
+        document: Document = _members.decode(text)
+        meta: Document = _members.decode(document["metadata"])
+        author = _last_manager(meta.pop("managedFields", None))
+        document["metadata"] = meta
         if version != kind.version:
-            document = _converted(kind, version, document)
+            document = dict(_members.decode(msgspec.json.encode(_converted(kind, version, plain(document)))))
+            document["metadata"] = meta = _members.decode(document["metadata"])
         head = {"apiVersion": kind.api_version, "kind": kind.kind}
         document = {**head, **document, **head}
-        meta = document["metadata"]
         meta["resourceVersion"] = ""
-        meta["creationTimestamp"] = meta.get("creationTimestamp") or _UNDATED
-        meta["uid"] = meta.get("uid") or f"{kind.resource}/{meta.get('namespace') or ''}/{meta['name']}"
+        if _is_empty(meta.get("creationTimestamp")):
+            meta["creationTimestamp"] = _UNDATED
+        if _is_empty(meta.get("uid")):
+            named = plain(meta)
+            meta["uid"] = f"{kind.resource}/{named.get('namespace') or ''}/{named['name']}"
         _leave_out(kind, document)
         obj, document = _typed(kind, document)
     except (ApiError, msgspec.MsgspecError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -89,6 +111,16 @@ def _read(kind: Kind, version: str, text: bytes) -> Received:
     if not obj.metadata.name or bool(obj.metadata.namespace) != kind.namespaced:
         raise Unreadable("it has no name, or a namespace that does not fit its kind")
     return Received(obj, document, author)
+
+
+def plain(document: Document) -> Document:
+    """With all of its values as Python has them."""
+    made: Document = msgspec.json.decode(msgspec.json.encode(document))
+    return made
+
+
+def _is_empty(value: msgspec.Raw | None) -> bool:
+    return value is None or bytes(value) in _NOTHING
 
 
 def _converted(kind: Kind, version: str, document: Document) -> Document:
@@ -100,10 +132,11 @@ def _converted(kind: Kind, version: str, document: Document) -> Document:
 
 def _typed(kind: Kind, document: Document) -> tuple[ApiObject, Document]:
     """The value, and the document as our types read it. Raises: ApiError, MsgspecError, ..."""
+    text = msgspec.json.encode(document)
     try:
-        return codec.decode_text(kind.type, msgspec.json.encode(document)), document
+        return codec.decode_text(kind.type, text), document
     except msgspec.ValidationError:
-        findings = codec.Findings()
+        findings, document = codec.Findings(), msgspec.json.decode(text)
         document = _mended(document, codec.normalize(kind.type, document, findings, asides=True))
         if findings.wrong:
             raise ValueError(", ".join(findings.wrong)) from None
@@ -120,44 +153,68 @@ def _mended(raw: Any, fitted: Any) -> Any:
     return fitted
 
 
-def _last_manager(entries: Any) -> str:
-    times = [(str(entry.get("time") or ""), str(entry.get("manager") or "")) for entry in entries]
-    newest = max(times, default=("", ""))[0]
-    return " or ".join(sorted({manager for time, manager in times if time == newest and manager}))
+def _last_manager(entries: msgspec.Raw | None) -> str:
+    try:
+        known = (_managers.decode(entries) if entries is not None else None) or ()
+    except msgspec.MsgspecError:
+        return ""
+    newest = max((one.time or "" for one in known), default="")
+    return " or ".join(sorted({one.manager for one in known if one.manager and (one.time or "") == newest}))
 
 
-def wants_devices(resource: str, document: Document) -> bool:
-    """Of a pod, or of what makes pods: whether they claim devices; else True. As `read` gave it."""
-    pod = _pod_of(resource, document)
-    if pod is None:
-        return True
-    spec = pod.get("spec") or {}
-    containers = [one for name in _CONTAINERS for one in spec.get(name) or ()]
-    resources = [one.get("resources") or {} for one in containers]
-    names = {name for one in resources for name in (*(one.get("requests") or ()), *(one.get("limits") or ()))}
-    return bool(spec.get("resourceClaims")) or any("/" in name for name in names)
-
-
-def _pod_of(resource: str, document: Document) -> Any:
-    """The pod, or the template of pods; None in a document of another kind."""
-    path = _PODS.get(resource)
+def wants_devices(kind: Kind, obj: ApiObject) -> bool:
+    """Of a pod, or of what makes pods: whether they claim devices; else True."""
+    path = _PODS.get(kind.resource)
     if path is None:
-        return None
-    pod: Any = document
-    for name in path:
-        pod = pod.get(name) or {}
-    return pod
+        return True
+    spec: Any = obj
+    for name in (*path, "spec"):
+        spec = getattr(spec, _ATTRIBUTES.get(name, name))
+    resources = [one.resources for one in (*spec.containers, *spec.init_containers)]
+    names = {name for one in resources for name in (*one.requests, *one.limits)}
+    return bool(spec.resource_claims) or any("/" in name for name in names)
+
+
+def is_ending(document: Document) -> bool:
+    """Whether its deletion has begun."""
+    value = document["metadata"].get("deletionTimestamp")
+    return not _is_empty(value) if isinstance(value, msgspec.Raw) else bool(value)
+
+
+# Leaving out ----------------------------------------------------------------------------------------------------------
 
 
 def _leave_out(kind: Kind, document: Document) -> None:
     if kind.resource == "nodes":
-        (document.get("status") or {}).pop("images", None)
-    pod = _pod_of(kind.resource, document)
-    if pod is None:
+        _opened(document, "status").pop("images", None)
+    path = _PODS.get(kind.resource)
+    if path is None:
         return
+    pod = document
+    for name in path:
+        pod = _opened(pod, name)
     for part in (document, pod):
-        ((part.get("metadata") or {}).get("annotations") or {}).pop(_LAST_APPLIED, None)
-    spec = pod.get("spec") or {}
-    for container in (one for name in _CONTAINERS for one in spec.get(name) or ()):
-        for variable in container.get("env") or ():
+        if (meta := _opened(part, "metadata")).get("annotations"):
+            _opened(meta, "annotations").pop(_LAST_APPLIED, None)
+    spec = _opened(pod, "spec")
+    for container in (one for name in _CONTAINERS for one in _opened_list(spec, name)):
+        for variable in _opened_list(container, "env"):
             variable.pop("value", None)
+
+
+def _opened(document: Document, name: str) -> Document:
+    """The object at `name`, which can be changed from here on; an empty one where there is none."""
+    value = document.get(name)
+    if isinstance(value, msgspec.Raw) and memoryview(value)[0] == ord("{"):
+        value = document[name] = _members.decode(value)
+    return value if isinstance(value, dict) else {}
+
+
+def _opened_list(document: Document, name: str) -> list[Document]:
+    """The same of a list of objects."""
+    value = document.get(name)
+    if not isinstance(value, msgspec.Raw) or memoryview(value)[0] != ord("["):
+        return []
+    found: list[Document] = _lists.decode(value)
+    document[name] = found
+    return found

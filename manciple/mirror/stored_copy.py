@@ -11,6 +11,7 @@ One thread writes; nobody else writes these objects.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,11 +25,17 @@ from manciple.mirror.models import RemoteVersion
 from manciple.mirror.received import Document, Received, Unreadable
 from manciple.mirror.sources import Source
 from manciple.store import objects, sql
+from manciple.telemetry import metrics
+from manciple.wire.base import ApiObject
 from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import Kind
 from manciple.wire.resources import kind as kind_of
 
 logger = logging.getLogger(__name__)
+
+_WRITES = metrics.counter(
+    "manciple_mirror_writes_total", "Objects written to the copy: stored or deleted.", "resource", "operation"
+)
 
 Key = sql.Key
 
@@ -114,6 +121,8 @@ class StoredCopy:
                 elif found is not None:
                     batch.put(change, found)
             batch.note_versions()
+        for labels, count in batch.writes.items():
+            _WRITES[labels].inc(count)
         for change, found in read:
             self._note(change, is_read=change.gone or found is not None)
             if found is not None and isinstance(found.object, DeviceClass) and found.object.spec.extended_resource_name:
@@ -149,6 +158,8 @@ class _Batch:
         self._latest: dict[Key, _Latest | None] = {}
         #: uid -> (resource, version); None for what is gone
         self._versions: dict[str, tuple[str, str] | None] = {}
+        #: (resource, "stored" or "deleted")
+        self.writes = Counter[tuple[str, str]]()
 
     def load(self, kind: Kind, keys: Iterable[tuple[str, str]]) -> None:
         """In one query."""
@@ -161,15 +172,16 @@ class _Batch:
         before = self._at(change.key)
         is_same = before is not None and before.uid == change.uid
         if before is None or not is_same or _essence(before.document) != _essence(found.document):
-            is_ending = _is_ending(found.document) and not (before is not None and _is_ending(before.document))
+            is_ending = received.is_ending(found.document) and not (before and received.is_ending(before.document))
             self._writer.replicate(
                 kind_of(change.key[0]),
                 found.object,
                 found.document,
                 author="" if is_ending else found.author,  # no field says who deletes something
-                recorded=_has_history(change, found.document),
+                recorded=_has_history(change, found.object),
                 found=change.found,
             )
+            self.writes[change.source.resource, "stored"] += 1
             self._latest[change.key] = _Latest(change.uid, found.document)
         self._versions[change.uid] = (change.source.resource, change.version)
 
@@ -178,14 +190,15 @@ class _Batch:
         self._versions[change.uid] = None
         if before is None or before.uid != change.uid:
             return
-        recorded = _has_history(change, before.document)
         if found is not None:
             last, document = found.object, found.document
         elif (known := self._writer.get(kind, change.namespace, change.name)) is not None:
             last, document = known, before.document
         else:
             return
+        recorded = _has_history(change, last)
         self._writer.replicate(kind, last, document, gone=True, recorded=recorded, found=change.found)
+        self.writes[change.source.resource, "deleted"] += 1
         self._latest[change.key] = None
 
     def note_versions(self) -> None:
@@ -200,17 +213,14 @@ class _Batch:
         return self._latest[key]
 
 
-def _has_history(change: Change, document: Document) -> bool:
+def _has_history(change: Change, obj: ApiObject) -> bool:
     """Not of Events, which tell of others, nor of pods without devices, which are most of a cluster."""
-    return change.source.plural != "events" and received.wants_devices(change.source.resource, document)
-
-
-def _is_ending(document: Document) -> bool:
-    return bool(document["metadata"].get("deletionTimestamp"))
+    return change.source.plural != "events" and received.wants_devices(kind_of(change.source.resource), obj)
 
 
 def _essence(document: Document) -> Any:
     """All but what says when something was written: the version, and the times of a Node's heartbeats."""
+    document = received.plain(document)
     essence = {**document, "metadata": {**document["metadata"], "resourceVersion": ""}}
     if document["kind"] == "Node" and isinstance(status := document.get("status"), dict):
         conditions = [{**one, "lastHeartbeatTime": None} for one in status.get("conditions") or ()]

@@ -26,7 +26,14 @@ _LEFT_OUT = frozenset(
     }
 )
 INSTALLED_APPS = [name for name in _EVERY_APP if name not in _LEFT_OUT]
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": ":memory:",
+        # Documents are most of it: a page has room for several, which makes copying a tenth faster.
+        "OPTIONS": {"init_command": "PRAGMA page_size=16384"},
+    }
+}
 #: Others place the pods, and they are explained.
 MIRROR = True
 SCHEDULER_NAMES = None

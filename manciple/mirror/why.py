@@ -49,14 +49,14 @@ def main(arguments: Sequence[str]) -> int:
             return json.dumps(explaining.document(reply), indent=2)
         return "\n".join(explaining.lines(reply))
 
-    return command.run(answer)
+    return command.run(answer, options)
 
 
 def read_object(words: Sequence[str]) -> tuple[Source, str, str]:
     """(source, namespace or "", name) of `pod NAME`, `pod NAMESPACE/NAME`, `pod/NAME`. Raises: ValueError."""
     kind, slash, rest = words[0].partition("/")
     if kind not in _NAMES:
-        raise ValueError(f'"{kind}" is neither pod nor claim')
+        raise ValueError(f'"{kind}" is neither pod nor claim: write `pod {words[-1]}` or `claim {words[-1]}`')
     named = [*([rest] if slash else []), *words[1:]]
     if len(named) != 1 or not named[0]:
         raise ValueError("name one object: pod NAMESPACE/NAME")

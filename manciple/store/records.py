@@ -64,8 +64,7 @@ ROOM_FOR_EARLIER = 2_000_000
 MOST_SPARED = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(msgspec.Struct, frozen=True, gc=False):
     """An object as it was committed; on a deletion, its last state. at: the time of its entry in the log."""
 
     key: Key
@@ -279,8 +278,7 @@ class EventRecord:
         return load_optional(self.stored_previous_fields)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one transaction did to one object, however many times it wrote it. `object` is the last document."""
 
     type: EventType

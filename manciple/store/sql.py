@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -193,6 +193,18 @@ def on_postgresql() -> bool:
     return connection.vendor == "postgresql"
 
 
+#: Pages of the write-ahead log that SQLite puts into the file at once, of a thread that writes much: 64 MB.
+_PAGES_OF_MUCH = 16_000
+
+
+def write_much() -> None:
+    """For a thread that copies many objects: on SQLite, pages that change again and again then go into the file once,
+    instead of after each megabyte or two.
+    """
+    if not on_postgresql():
+        execute(f"PRAGMA wal_autocheckpoint={_PAGES_OF_MUCH}")
+
+
 #: What PostgreSQL says of a full disk (SQLSTATE).
 _DISK_FULL = "53100"
 
@@ -249,7 +261,13 @@ def _moments(model: ModelClass, columns: tuple[str, ...]) -> tuple[int, ...]:
 
 def adapted(value: Any) -> Any:
     """As the driver takes it: on SQLite moments are text."""
-    return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
+    return _moment(value) if isinstance(value, datetime) else value
+
+
+@lru_cache(maxsize=256)
+def _moment(value: datetime) -> Any:
+    """Rows that are written together have a few moments in common."""
+    return connection.ops.adapt_datetimefield_value(value)
 
 
 def update(model: ModelClass, key: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
@@ -674,13 +692,12 @@ def count(resource: str, *, namespace: str) -> int:
     return total
 
 
-def any_being_deleted(resource: str) -> Query:
-    """The query whether any object of `resource` has a deletionTimestamp. Reads each of them: for kinds with few."""
-    return (
-        "SELECT EXISTS (SELECT 1 FROM store_storedobject o JOIN store_event e ON e.revision = o.event_id "
-        "WHERE o.resource = %s AND e.deleting)",
-        (resource,),
-    )
+#: Whether any namespace has a deletionTimestamp. The words are those of the index of such entries of the log.
+ANY_NAMESPACE_LEAVES: Query = (
+    "SELECT EXISTS (SELECT 1 FROM store_event e JOIN store_storedobject o ON o.uid = e.uid AND o.event_id = e.revision "
+    "WHERE e.resource = 'namespaces' AND e.deleting)",
+    (),
+)
 
 
 class RevisionCounter(NamedTuple):

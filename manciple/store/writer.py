@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import msgspec
 import orjson
 from msgspec import structs
 
@@ -42,8 +43,7 @@ Key = sql.Key
 # What is written ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Current:
+class Current(msgspec.Struct, frozen=True, gc=False):
     """An object as the transaction sees it: committed, or written by the transaction itself."""
 
     object: ApiObject
@@ -64,8 +64,7 @@ class Current:
         return self.object.metadata.uid
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEvent:
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event that the transaction will append; `previous` is what it supersedes. actor: see `records`.
 
     size: bytes of its row. copied: it happened in another cluster.
@@ -110,8 +109,7 @@ def row_size(kind: Kind, current: Current, text: str, previous: Current | None) 
     return ROW_BYTES + document + beside
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetChange:
+class NetChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the transaction did to one object altogether. copied: what it wrote last happened in another cluster."""
 
     type: EventType
@@ -841,11 +839,14 @@ def link(dependents: Sequence[tuple[Kind, ApiObject]], *, written: Mapping[str, 
 
     written: uid -> key of live objects that the transaction has written itself; they are not asked for.
     """
-    pairs = [
-        (obj.metadata.uid, owner, owner_key(kind, obj, owner))
-        for kind, obj in dependents
-        for owner in obj.metadata.owner_references
-    ]
+    kinds: dict[tuple[str, str], Kind | None] = {}
+    pairs = []
+    for kind, obj in dependents:
+        for owner in obj.metadata.owner_references:
+            named = (owner.api_version, owner.kind)
+            if named not in kinds:
+                kinds[named] = _owner_kind(owner)
+            pairs.append((obj.metadata.uid, owner, owner_key(kind, obj, owner, kinds[named])))
     known = written or {}
     owners = {owner.uid for _, owner, _ in pairs}
     living = {**known, **_living(owners - known.keys())}
@@ -878,12 +879,11 @@ def mark_gone(uids: Iterable[str]) -> None:
         sql.write("store_ownerlink", statement, parameters)
 
 
-def owner_key(kind: Kind, dependent: ApiObject, owner: OwnerReference) -> Key | None:
-    """Where the owner must live; None where that cannot be told, and then it never counts as gone.
+def owner_key(kind: Kind, dependent: ApiObject, owner: OwnerReference, owner_kind: Kind | None) -> Key | None:
+    """Where the owner (of this kind) must live; None where that cannot be told, and then it never counts as gone.
 
     That is so for a kind that nobody registered, and for a namespaced owner of a cluster-wide object.
     """
-    owner_kind = _owner_kind(owner)
     if owner_kind is None or (owner_kind.namespaced and not kind.namespaced):
         return None
     namespace = dependent.metadata.namespace if owner_kind.namespaced else ""

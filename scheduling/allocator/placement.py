@@ -230,6 +230,11 @@ class NodePlacement:
         return placement
 
     @property
+    def fits(self) -> bool:
+        """Whether the node has the devices; nothing is computed for that."""
+        return self._explain is None and isinstance(self._answer[0], Allocated)
+
+    @property
     def outcome(self) -> Outcome:
         return self._explained()[0]
 

@@ -370,11 +370,14 @@ def _decide_while_binding(state: ClusterState, pod: Pod, now: datetime) -> Wait 
 
 
 @overload
-def decide(state: ClusterState, pod: Pod) -> Placement | Wait: ...
+def decide(state: ClusterState, pod: Pod, *, briefly: bool = False) -> Placement | Wait: ...
 @overload
 def decide(state: ClusterState, pod: Pod, remedies: Remedies | None) -> Verdict: ...
-def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> Verdict:
-    """Steps 3a to 3e for one pod. A placement is assumed, and so is an eviction; without remedies there is none."""
+def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None, *, briefly: bool = False) -> Verdict:
+    """Steps 3a to 3e for one pod. A placement is assumed, and so is an eviction; without remedies there is none.
+
+    briefly: where no node has the devices, not why each has not, which takes longer than to find that out.
+    """
     # 3a
     with PluginRun("PreFilter", "DynamicResources") as run:
         request = request_of(state, pod)
@@ -390,12 +393,17 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> V
         return refused_outright(state, pod, negotiations)
     for negotiation in negotiations:
         request = replace(request, wanting=negotiation.left(request.wanting))
-    verdict = _place(state, request, remedies, negotiations)
+    verdict = _place(state, request, remedies, negotiations, briefly=briefly)
     return during_negotiations(verdict, negotiations) if negotiations else verdict
 
 
 def _place(
-    state: ClusterState, request: PodRequest, remedies: Remedies | None, negotiations: Sequence[Negotiation]
+    state: ClusterState,
+    request: PodRequest,
+    remedies: Remedies | None,
+    negotiations: Sequence[Negotiation],
+    *,
+    briefly: bool,
 ) -> Verdict:
     """Steps 3b to 3e."""
     filtered = _filter(state, request, negotiations)
@@ -405,10 +413,9 @@ def _place(
         return refused_by_nodes(state, request, filtered, {}, remedies)
     chosen, filtered = _allocate(state, request, filtered, negotiations)
     if not isinstance(chosen, Placement):
-        if isinstance(chosen.outcome, AllocationFailed):
-            hold = Hold(reasons=Reason.ERROR, cause=chosen.outcome.cause)
-            return Wait(pod=request.pod, hold=hold, condition=SCHEDULER_ERROR)
-        return refused_by_nodes(state, request, filtered, chosen.refusals, remedies)
+        if briefly:
+            return Wait(pod=request.pod, hold=Hold(reasons=Reason.DEVICES))
+        return _without_devices(state, request, filtered, chosen, remedies)
     if negotiations:
         outcome = agreed(negotiations, chosen.node, partial(_possible, state, request, filtered.fitting))
         if isinstance(outcome, StillNegotiating):
@@ -448,6 +455,16 @@ def _allocate(
     return state.devices.charges.affordable(chosen, filtered, state.nodes, again=partial(_choose, state, request))
 
 
+def _without_devices(
+    state: ClusterState, request: PodRequest, filtered: FilterResult, chosen: NodePlacement, remedies: Remedies | None
+) -> Wait | Retry:
+    """Why no node has the devices, and what is done about it."""
+    if isinstance(chosen.outcome, AllocationFailed):
+        hold = Hold(reasons=Reason.ERROR, cause=chosen.outcome.cause)
+        return Wait(pod=request.pod, hold=hold, condition=SCHEDULER_ERROR)
+    return refused_by_nodes(state, request, filtered, chosen.refusals, remedies)
+
+
 def _reserve(state: ClusterState, placement: Placement) -> Placement | Wait:
     """Step 3e, where quotas leave room for the new devices."""
     if placement.allocations and placement.pod.metadata.namespace in state.quotas.by_namespace:
@@ -467,7 +484,7 @@ def _possible(state: ClusterState, request: PodRequest, fitting: tuple[NodeView,
     """At most so many of the nodes that have the devices that the scheduler allocates itself."""
     if request.is_served:
         return [node.name for node in fitting]
-    possible = (node.name for node in fitting if isinstance(_search(state, request, (node,)).outcome, Allocated))
+    possible = (node.name for node in fitting if _search(state, request, (node,)).fits)
     return list(islice(possible, most))
 
 
@@ -483,11 +500,11 @@ def _choose(state: ClusterState, request: PodRequest, fitting: tuple[NodeView, .
     nominated = tuple(node for node in fitting if node.name == preferred) if preferred else ()
     with state.overlay.avoiding(request.pod) as avoided:
         placed = _search(state, request, nominated) if nominated else None
-        if placed is None or not isinstance(placed.outcome, Allocated):
+        if placed is None or not placed.fits:
             placed = _search(state, request, fitting)
-    if avoided and not isinstance(placed.outcome, Allocated):
+    if avoided and not placed.fits:
         placed = _search(state, request, fitting)
-    if not isinstance(placed.outcome, Allocated) or placed.node is None:
+    if not placed.fits or placed.node is None or not isinstance(placed.outcome, Allocated):
         return placed
     node = placed.node.name
     reason = why(policy_of(state, request.wanting), placed.choice, placed.outcome.results)
@@ -501,7 +518,7 @@ def _search(state: ClusterState, request: PodRequest, nodes: tuple[NodeView, ...
             placed = place(state.snapshot(), request.wanting, nodes, score=score, deadline=deadline)
         else:
             placed = request.extended.place(state, request.wanting, nodes, score=score, deadline=deadline)
-        run.status = "Success" if isinstance(placed.outcome, Allocated) else "Unschedulable"
+        run.status = "Success" if placed.fits else "Unschedulable"
     return placed
 
 

@@ -65,6 +65,9 @@ class PlacementPolicy(ABC):
         """Of the nodes that fit a pod without new devices, those that are best for it; by default they are equal."""
         return nodes
 
+    def learn(self, state: ClusterState) -> None:  # noqa: B027 - most have nothing to learn
+        """Find out what every copy of the state would have to find out again; called before one is made."""
+
     def free_by_class(self, state: ClusterState) -> Mapping[str, FreeCapacity]:  # noqa: ARG002
         """What is free of each class; empty if the policy does not measure how much of that will be stranded."""
         return {}
@@ -146,6 +149,11 @@ def quietest(state: ClusterState, pod: Pod, fitting: Sequence[NodeView]) -> str:
         fitting = [node for node in fitting if preference(node.name) == best]
     fitting = named(settings.SCHEDULER_PLACEMENT).narrowed(state, pod, fitting)
     return min(fitting, key=lambda node: (nodes.pods_on(node.name), node.name)).name
+
+
+def learn(state: ClusterState) -> None:
+    """For the cluster's policy."""
+    named(settings.SCHEDULER_PLACEMENT).learn(state)
 
 
 def free_by_class(state: ClusterState) -> Mapping[str, FreeCapacity]:

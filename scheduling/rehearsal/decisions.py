@@ -31,14 +31,15 @@ SECONDS = 1.0
 GANG_SECONDS = 0.5
 
 
-def rehearse(state: ClusterState, pod: Pod) -> Placement | Wait:
-    """A placement is assumed on the state; nothing else is done about it. Raises: TimeLimitExceeded past a deadline
-    that the caller set.
+def rehearse(state: ClusterState, pod: Pod, *, briefly: bool = False) -> Placement | Wait:
+    """A placement is assumed on the state; nothing else is done about it. briefly: as for `decide`.
+
+    Raises: TimeLimitExceeded past a deadline that the caller set.
     """
     deadline = Deadline.after_work(SECONDS)
     try:
         with state.overlay.trying(pod), imagined(), time_limit(deadline):
-            return decide(state, pod)
+            return decide(state, pod, briefly=briefly)
     except TimeLimitExceeded as error:
         if error.deadline is not deadline:
             raise

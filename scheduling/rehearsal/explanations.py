@@ -102,6 +102,7 @@ from scheduling.claims.readiness import is_judged, request_of, scheduler_of
 from scheduling.cycle import post_filter
 from scheduling.cycle.post_filter import eviction_cause, preview
 from scheduling.models import QueuedPod
+from scheduling.placement import policies
 from scheduling.queue.reasons import Hold
 from scheduling.queue.verdicts import POD_SCHEDULED
 from scheduling.rehearsal.quota_refusals import refused_by_quota
@@ -211,6 +212,7 @@ def apart_within(seconds: float) -> Iterator[Apart | None]:
 def _copied() -> Iterator[Apart]:
     with cluster() as state:
         post_filter.settle(state, datetime.now(UTC))
+        policies.learn(state)
         copy = state.copy()
     with _asking:
         yield Apart(copy, _asking.give_way)

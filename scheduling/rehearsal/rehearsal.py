@@ -62,13 +62,13 @@ class Rehearsal:
             if there != claim:
                 self.overlay.imagine(CLAIMS, claim, instead_of=there)
 
-    def place_next(self) -> Placement | Wait:
-        """Try one more replica. A placement is kept; what was refused is not."""
+    def place_next(self, *, briefly: bool = False) -> Placement | Wait:
+        """Try one more replica. A placement is kept; what was refused is not. briefly: as for `decide`."""
         self.give_way()
         mark, (pod, claims) = self.overlay.mark(), self._next()
         for claim in claims:
             self.overlay.imagine(CLAIMS, claim)
-        verdict = rehearse(self.state, pod)
+        verdict = rehearse(self.state, pod, briefly=briefly)
         if not isinstance(verdict, Placement):
             self.overlay.undo(mark)
             self._tried -= 1

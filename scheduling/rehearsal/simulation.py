@@ -330,7 +330,7 @@ class _Filling:
         """Place replicas. Returns whether one was refused; False where all fit, or time is up."""
         while self._fits < up_to and not self._deadline.has_passed:
             check_time()
-            verdict = self._rehearsal.place_next()
+            verdict = self._rehearsal.place_next(briefly=True)
             if not isinstance(verdict, Placement):
                 return True
             self._fits += 1
@@ -392,7 +392,7 @@ class _Filling:
         count = 0
         while count < most and not self._deadline.has_passed:
             check_time()
-            if not isinstance(self._rehearsal.place_next(), Placement):
+            if not isinstance(self._rehearsal.place_next(briefly=True), Placement):
                 break
             count += 1
         return count

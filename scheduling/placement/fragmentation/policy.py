@@ -1073,6 +1073,9 @@ class FragmentationPolicy(PlacementPolicy):
             return nodes
         return self.score(state, pod).least_stranding(state.snapshot(), nodes)
 
+    def learn(self, state: ClusterState) -> None:
+        mix(state)
+
     def free_by_class(self, state: ClusterState) -> Mapping[str, FreeCapacity]:
         """What is free of each class, and how much of that is expected to be stranded."""
         return Fragmentation(mix=mix(state), room=state.nodes).capacity_by_class(state.snapshot(), state.nodes.views)

@@ -6,6 +6,7 @@ The identities are the thirteen of the table of recorded decisions (`tests/manci
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -30,7 +31,7 @@ from manciple.api.namespaces import ensure_namespaces
 from manciple.audit import events
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
-from manciple.live import consumers
+from manciple.live import consumers, topics
 from manciple.live.consumers import NOT_SIGNED_IN, PATH, TOO_MANY, Beats, live
 from manciple.live.origins import same_origin
 from manciple.store.event_log import Tail, latest_revision
@@ -48,7 +49,7 @@ from tests.manciple.access.test_table import (
 )
 from tests.manciple.api.requests import NAMESPACES, Api
 from tests.manciple.audit.reading import about, look
-from tests.manciple.live.sockets import PAGE, opened
+from tests.manciple.live.sockets import PAGE, PATIENCE, opened
 
 #: Those of the identities who are people: they sign in. "root" is the table's `master`.
 PEOPLE = ("alice", "bob", "carol", "dave", "erin", "master")
@@ -290,6 +291,43 @@ def test_another_site_opens_no_line_and_the_trail_says_so(root: Api) -> None:
     assert asyncio.run(tried("https://evil.example")) == "websocket.close"
     (entry,) = denied()
     assert (entry.code, events.event_of(entry).request_uri) == (403, PATH)
+
+
+def test_what_happens_before_it_is_known_who_opened_the_page_is_told_once_it_is(
+    root: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "LOOK", 60)
+    _, session = signed_in("master")
+    flushing, heard_in, flush = threading.Event(), topics.heard_in, consumers.LiveConsumer._flush
+
+    async def flushed(page: consumers.LiveConsumer) -> None:
+        if not page.person:  # the second
+            flushing.set()
+        await flush(page)
+
+    async def some_turns() -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    async def opening() -> None:
+        loop = asyncio.get_running_loop()
+
+        def slowly(*arguments: Any) -> Any:
+            monkeypatch.setattr(consumers, "heard_in", heard_in)
+            make(root, "/api/v1/nodes", meta("meanwhile"))
+            assert flushing.wait(PATIENCE)
+            asyncio.run_coroutine_threadsafe(some_turns(), loop).result(PATIENCE)
+            return heard_in(*arguments)
+
+        async with opened(session=session) as first:  # the first one's rights are soon asked again
+            await first.first_words()
+            monkeypatch.setattr(consumers.LiveConsumer, "_flush", flushed)
+            monkeypatch.setattr(consumers, "heard_in", slowly)
+            async with opened(f"{PATH}?after={await asyncio.to_thread(latest_revision)}", session=session) as page:
+                assert (await page.message())["type"] == "websocket.accept"
+                assert "node:meanwhile" in await page.hears_until(await asyncio.to_thread(latest_revision))
+
+    asyncio.run(opening())
 
 
 def test_one_person_has_so_many_pages_open_and_no_more(root: Api, settings: Any) -> None:

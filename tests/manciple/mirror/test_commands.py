@@ -11,16 +11,17 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
 
-from manciple.mirror import why
+from manciple.mirror import devices, why
 from manciple.mirror.sources import CLAIM, POD
 from tests.e2e.kubectl import find_kubectl
 from tests.manciple.api.server import ApiServer
-from tests.manciple.mirror.clusters import NAMESPACE, claim, cluster, pod
-from tests.manciple.mirror.replay import Document, Replay
+from tests.manciple.mirror.clusters import NAMESPACE, claim, cluster, pod, slice_of
+from tests.manciple.mirror.replay import Document, Replay, kubeconfig
 
 ROOT = Path(__file__).parents[3]
 #: What an installation on this machine may have: none of it is this command's.
@@ -171,6 +172,10 @@ MISTAKES = {
     "no kubeconfig": (["why", "pod", "a"], 1, "there is no kubeconfig"),
     "a missing kubeconfig": (["devices", "--kubeconfig", "/nowhere/k"], 1, "/nowhere/k cannot be read"),
     "a format of the other": (["why", "pod", "a", "-o", "wide"], 2, "invalid choice"),
+    "no kind": (["why", "train"], 2, "write `pod train`"),
+    "no number of seconds": (["devices", "--request-timeout", "soon"], 2, '"soon" is no number of seconds'),
+    "no seconds at all": (["devices", "--request-timeout", "0"], 2, "is no number of seconds"),
+    "seconds without an end": (["devices", "--request-timeout", "inf"], 2, "is no number of seconds"),
 }
 
 
@@ -182,8 +187,6 @@ def test_mistakes_are_told(
     monkeypatch.setenv("HOME", str(folder))
     for name in [name for name in os.environ if name.startswith("KUBE")]:
         monkeypatch.delenv(name)
-    from manciple.mirror import devices
-
     command = {"why": why, "devices": devices}[words[0]]
     if status == 2:  # argparse ends the process
         with pytest.raises(SystemExit):
@@ -191,6 +194,76 @@ def test_mistakes_are_told(
     else:
         assert command.main(words[1:]) == status
     assert said in capsys.readouterr().err
+
+
+#: (change of the kubeconfig, what is typed) -> what is said
+KUBECONFIGS: dict[str, tuple[dict[str, object], list[str], str]] = {
+    "no context is the current one": ({"current-context": ""}, [], "name one with --context (lab)"),
+    "no such context": ({}, ["--context", "prod"], 'has no context "prod"; there are lab'),
+    "no contexts": ({"contexts": [], "current-context": ""}, [], "has no context: name another file"),
+    "nothing listens there": (
+        {"clusters": [{"name": "lab", "cluster": {"server": "http://127.0.0.1:1"}}]},
+        [],
+        "get nodes`",
+    ),
+}
+
+
+@pytest.mark.parametrize("phrase", KUBECONFIGS)
+def test_what_is_wrong_with_a_kubeconfig_is_told_with_what_to_do(
+    phrase: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed, words, said = KUBECONFIGS[phrase]
+    path = tmp_path / "my config"
+    path.write_text(yaml.safe_dump({**kubeconfig("http://127.0.0.1:1", {"token": "t"}), **changed}))
+    for command, first in ((why, ["pod", "a"]), (devices, [])):
+        assert _failing(command, [*first, "--kubeconfig", str(path), *words]) == 1
+        assert said in (told := capsys.readouterr().err)
+        assert ("--kubeconfig '" in told) is (phrase == "nothing listens there")  # it can be pasted
+
+
+def _failing(command: ModuleType, words: list[str]) -> int:
+    """Without Django, which the process of the tests has set up already."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("manciple.mirror.throwaway.prepare", lambda: None)
+        status: int = command.main(words)
+    return status
+
+
+MISSING = {
+    "a slip": ("trian", NAMESPACE, "there is train"),
+    "another namespace": ("train", "team-x", "kubectl get pods -n team-x"),
+    "nothing like it": ("zzz", NAMESPACE, f"kubectl get pods -n {NAMESPACE}"),
+}
+
+
+@pytest.mark.parametrize("phrase", MISSING)
+def test_a_pod_that_is_not_there_is_told_with_what_may_be_meant(
+    phrase: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, namespace, said = MISSING[phrase]
+    with Replay(cluster(("pods", pod("train")))) as server:
+        words = ["pod", f"{namespace}/{name}", "--kubeconfig", str(server.kubeconfig(tmp_path))]
+        assert _failing(why, words) == 1
+    told = capsys.readouterr().err
+    assert f'"{name}" not found' in told
+    assert said in told
+
+
+def test_who_may_not_list_pods_is_told_only_that_it_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Replay(cluster(("pods", pod("train"))), forbidden=frozenset({"pods"})) as server:
+        assert _failing(why, ["pod", "trian", "--kubeconfig", str(server.kubeconfig(tmp_path))]) == 1
+    assert "name another namespace" in capsys.readouterr().err
+
+
+def test_a_reader_that_stops_before_the_end_is_no_error(folder: Path, tmp_path: Path) -> None:
+    many = [("resourceslices", slice_of(f"more-{number}", 100)) for number in range(20)]
+    with Replay(cluster(*many)) as server:
+        line = f"'{sys.executable}' -m manciple devices --kubeconfig '{server.kubeconfig(tmp_path)}' | head -c 4"
+        told = typed(["bash", "-o", "pipefail", "-c", line], folder, {})
+    assert (told.returncode, told.stdout, told.stderr) == (0, "NODE", "")
 
 
 @pytest.mark.parametrize(

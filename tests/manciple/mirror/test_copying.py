@@ -373,22 +373,33 @@ def extended() -> Document:
     return document
 
 
+def made_of(spec: Document, *path: str) -> Document:
+    """An object whose pods have this spec."""
+    made: Document = {"metadata": {}, "spec": spec}
+    for name in reversed(path):
+        made = {name: made}
+    whole = {"selector": {"matchLabels": {"a": "b"}}, "schedule": "* * * * *", **made.get("spec", {})}
+    return {"metadata": meta("x", "team-a"), "spec": whole}
+
+
 @pytest.mark.parametrize(
-    ("resource", "document", "expected"),
+    ("plural", "document", "expected"),
     [
         ("pods", pod("p"), False),
         ("pods", pod("p", "claim"), True),
         ("pods", extended(), True),
-        ("pods", {"spec": {"containers": [{}], "initContainers": None}}, False),
-        ("pods", {"spec": None}, False),
-        ("replicasets.apps", {"spec": {"template": {"spec": pod("p")["spec"]}}}, False),
-        ("replicasets.apps", {"spec": {"template": {"spec": extended()["spec"]}}}, True),
-        ("cronjobs.batch", {"spec": {"jobTemplate": {"spec": {"template": {"spec": extended()["spec"]}}}}}, True),
+        ("replicasets", made_of(pod("p")["spec"], "spec", "template"), False),
+        ("replicasets", made_of(extended()["spec"], "spec", "template"), True),
+        ("jobs", made_of(extended()["spec"], "spec", "template"), True),
+        ("cronjobs", made_of(extended()["spec"], "spec", "jobTemplate", "spec", "template"), True),
+        ("cronjobs", made_of(pod("p")["spec"], "spec", "jobTemplate", "spec", "template"), False),
         ("nodes", node("n1"), True),
     ],
 )
-def test_what_wants_devices(resource: str, document: Document, expected: bool) -> None:
-    assert received.wants_devices(resource, document) is expected
+def test_what_wants_devices(plural: str, document: Document, expected: bool) -> None:
+    kind = registry.by_resource(KINDS[plural].resource)
+    obj = received.read(kind, kind.version, msgspec.json.encode(document)).object
+    assert received.wants_devices(kind, obj) is expected
 
 
 def test_unknown_fields_are_in_the_text_and_stay_through_a_deletion_that_was_missed(cluster: Living) -> None:

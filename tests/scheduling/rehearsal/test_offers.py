@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import pytest
 
 from claims.kinds.pods import Pod
 from insight.offers import Offer, offers
+from scheduling.allocator.placement import _FullSearch
+from scheduling.placement.demands import Demand, DemandMix
 from scheduling.queue.verdicts import Placement, Wait
+from scheduling.rehearsal.explanations import apart, explain_pod
 from scheduling.rehearsal.explanations import cluster as warm
-from scheduling.rehearsal.explanations import explain_pod
 from scheduling.rehearsal.rehearsal import Rehearsal
-from scheduling.rehearsal.workload import Changes, stored_pod, written_anew
+from scheduling.rehearsal.workload import Changes, of_claim, stored_pod, written_anew
 from tests.builders import (
     DRIVER,
     make_claim,
@@ -64,9 +67,9 @@ def test_a_machine_that_is_busy_with_others_changes_nothing_about_it(
 ) -> None:
     place_next = Rehearsal.place_next
 
-    def place_when_the_processor_is_free(rehearsal: Rehearsal) -> Placement | Wait:
+    def place_when_the_processor_is_free(rehearsal: Rehearsal, *, briefly: bool = False) -> Placement | Wait:
         time.sleep(0.1)
-        return place_next(rehearsal)
+        return place_next(rehearsal, briefly=briefly)
 
     monkeypatch.setattr("insight.offers.BUDGET", 0.1)
     monkeypatch.setattr(Rehearsal, "place_next", place_when_the_processor_is_free)
@@ -121,3 +124,43 @@ def test_what_is_offered_then_happens_and_nothing_of_the_rehearsal_stays(
     bound = [one for one in cluster.all(Pod) if one.spec.node_name]
     assert len(bound) == first.fits
     assert first.node in {one.spec.node_name for one in bound}
+
+
+def test_whether_it_fits_is_asked_without_why_each_node_refuses(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.with_gpus("node-1", "node-2", each=3)
+
+    def refused(*_: object) -> None:
+        raise AssertionError("the reasons are computed")
+
+    monkeypatch.setattr(_FullSearch, "best", refused)
+    wants = of_claim(make_claim(requests=[make_request(count=4)]))
+    with apart() as copy:
+        rehearsal = Rehearsal(copy, wants)
+        assert isinstance(rehearsal.place_next(briefly=True), Wait)
+        with pytest.raises(AssertionError, match="reasons are computed"):
+            rehearsal.place_next()
+    with apart() as copy:
+        fits = Rehearsal(copy, of_claim(make_claim(requests=[make_request(count=3)])))
+        assert [isinstance(fits.place_next(briefly=True), Placement) for _ in range(3)] == [True, True, False]
+
+
+def test_what_pods_usually_ask_for_is_learned_once_for_all_copies(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.with_gpus("node-1", "node-2", each=3)
+    cluster.create(make_claim("held"))
+    cluster.create(make_pod("holds", claims={"gpu": "held"}))
+    cluster.settle()
+    learned, of = list[DemandMix](), DemandMix.of
+
+    def learning(demands: Iterable[Demand]) -> DemandMix:
+        learned.append(mix := of(demands))
+        return mix
+
+    monkeypatch.setattr(DemandMix, "of", learning)
+    for _ in range(3):
+        with apart() as copy:
+            assert isinstance(Rehearsal(copy, of_claim(make_claim())).place_next(), Placement)
+    assert len(learned) == 1

@@ -86,11 +86,11 @@ def test_an_explanation_is_given_in_the_middle_of_a_rehearsal(monkeypatch: pytes
     steps: list[bool] = []
     place_next = Rehearsal.place_next
 
-    def placing(rehearsal: Rehearsal) -> object:
+    def placing(rehearsal: Rehearsal, *, briefly: bool = False) -> object:
         under_way.set()
         if len(steps) == 1:  # one replica is placed: a question comes
             in_line(line)
-        found = place_next(rehearsal)
+        found = place_next(rehearsal, briefly=briefly)
         steps.append(answered.wait(LONG if len(steps) == 1 else 0))
         return found
 
