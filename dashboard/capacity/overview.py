@@ -23,10 +23,11 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from claims.causes.causes import decode
-from claims.causes.messages import SCHEDULER_NAME, brief
+from claims.causes.messages import brief
 from claims.causes.next_steps import topic_of
 from claims.devices.cache import DeviceSnapshot
 from claims.devices.states import OUT_OF_USE, DeviceState
+from claims.kinds.pod_strategy import DEFAULT_SCHEDULER
 from claims.models import Pod
 from dashboard.inventory.devices.grid import STATES, bar_of, in_words, lines_of
 from dashboard.inventory.incidents import OpenIncidents, count_open
@@ -414,7 +415,7 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
         ping=ping,
         redis_away=not event_log.is_connected(),
         whole=person.namespaces is None,
-        silent_scheduler=renewals.value.silent_since(SCHEDULER_NAME),
+        silent_scheduler=renewals.value.silent_since(DEFAULT_SCHEDULER),
     )
 
 
@@ -735,7 +736,7 @@ def _scheduler(signs: HealthSigns) -> HealthLine:
 
 
 def _silent(now: datetime, since: datetime) -> HealthLine:
-    what = f"`{SCHEDULER_NAME}` last renewed its Lease {duration((now - since).total_seconds())} ago."
+    what = f"`{DEFAULT_SCHEDULER}` last renewed its Lease {duration((now - since).total_seconds())} ago."
     return HealthLine(
         name="Scheduler there",
         note="its Lease is overdue",
