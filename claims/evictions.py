@@ -1,4 +1,5 @@
-"""Evictions: `disrupt` deletes a pod for a `Disruption`, whatever decided so; `post` serves `pods/NAME/eviction`.
+"""Evictions: `disrupt` deletes a pod for a `Disruption`, whatever decided so; `post` serves `pods/NAME/eviction`, and
+`evict` is the same for pages.
 
 An eviction that respects disruption budgets needs a free disruption of every budget that covers the pod. The budget's
 status counts it in the transaction that deletes the pod, so concurrent evictions never exceed the budget. Taints,
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from claims import event_recorder
@@ -20,7 +22,9 @@ from claims.event_recorder import EventNote
 from claims.kinds import disruption_budgets
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET, PodDisruptionBudget
 from claims.kinds.pods import Pod
+from manciple.api import verbs
 from manciple.api.answers import success
+from manciple.api.auditing import page_write
 from manciple.api.requests import ResourcePath, WriteOptions, checked_deletion, propagation_of
 from manciple.api.subresources import Connected, admit_body, decoded_body
 from manciple.store import objects
@@ -136,6 +140,30 @@ def post(
     reads += [objects.Read(POD_DISRUPTION_BUDGET, *key) for key in covered_by.budgets]
     objects.write(work, identity=identity, reads=reads, dry_run=options.dry_run or bool(requested.dry_run))
     return success(code=201)
+
+
+def evict(pod: Pod, *, identity: Identity) -> None:
+    """Evict this pod, not another one of its name, from wherever pages write (`manciple.api.destination`).
+
+    Raises: as `post`.
+    """
+    (namespace, name), uid, pods = pod.key, pod.metadata.uid, kind(PODS)
+    there = verbs.destination()
+    with page_write("create", pods, identity=identity, namespace=namespace, name=name, subresource="eviction"):
+        if there is not None:
+            there.evict(pods, namespace=namespace, name=name, uid=uid, identity=identity)
+            return
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        where = ResourcePath(
+            group="", version="v1", plural="pods", namespace=namespace, name=name, subresource="eviction"
+        )
+        body, json = msgspec.json.encode(eviction), "application/json"
+        post(pods, where, body, content_type=json, identity=identity, options=WriteOptions())
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Person:
 
     @property
     def initials(self) -> str:
-        return self.name[:2].upper()
+        return self.name.rpartition(":")[2][:2].upper()
 
     def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
         """resource: `pods`, `pods/log`, `deviceclasses.resource.k8s.io`. Without a namespace: everywhere."""
@@ -83,7 +83,8 @@ class Person:
 
     def may_somewhere(self, verb: str, resource: str) -> bool:
         """Whether they may do that everywhere, or in a namespace that they see."""
-        return self.may(verb, resource) or any(self.may(verb, resource, one) for one in self.namespaces or ())
+        places = self.namespaces or ([mirrored.likely_namespace()] if settings.MIRROR else [])
+        return self.may(verb, resource) or any(self.may(verb, resource, one) for one in places if one)
 
     def sees(self, namespace: str) -> bool:
         """Whether they may know what is in `namespace` ("" for what belongs to none)."""

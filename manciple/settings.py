@@ -151,6 +151,7 @@ MIDDLEWARE = [
     "dashboard.kit.signing_in.confirm_with_cluster",
     "dashboard.kit.preferences.ReadersZone",
     "django.contrib.messages.middleware.MessageMiddleware",
+    *(["dashboard.kit.mirrored.RemoteWarnings"] if MIRROR else []),
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "dashboard.kit.guards.Outages",
     "dashboard.kit.guards.DeclaredRightsOnly",

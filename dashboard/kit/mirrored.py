@@ -1,24 +1,31 @@
 """What every page of a mirror says of the cluster that it copies: which one, since when it is away, and the other
 mirrors that run on this machine. What only our own agent and workers do is called otherwise there, or left out.
+
+What the cluster warns of, when a page acts there, stands on that page, or on the next one where it leads on
+(`RemoteWarnings`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
 
 from claims.devices.states import DeviceState
+from manciple.access.mirrored import acts
 from manciple.durations import duration
 from manciple.gaps import Gap, gaps
 from manciple.mirror import standing
 from manciple.mirror.client import clock_skew
 from manciple.mirror.folders import Running, running_beside
 from manciple.mirror.sources import BY_RESOURCE
+from manciple.store import records
 from manciple.wire.resources import (
     BUDGETS,
     CLAIMS,
@@ -70,9 +77,12 @@ _LISTED: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorHeader:
-    """away_since: None while it answers. gaps: the kinds from which nothing may be concluded. skew: see `ahead`."""
+    """acts: pages change it. away_since: None while it answers. gaps: the kinds from which nothing may be concluded.
+    skew: see `ahead`.
+    """
 
     context: str
+    acts: bool
     away_since: datetime | None
     gaps: Sequence[Gap]
     skew: str = ""
@@ -116,7 +126,7 @@ def header() -> MirrorHeader:
     remote = standing.remote()
     away_since = remote.away_since if remote is not None else None
     skew = ahead(clock_skew.value)
-    return MirrorHeader(context=settings.MIRROR_OF, away_since=away_since, gaps=gaps(), skew=skew)
+    return MirrorHeader(context=settings.MIRROR_OF, acts=acts(), away_since=away_since, gaps=gaps(), skew=skew)
 
 
 def ahead(seconds: float) -> str:
@@ -124,3 +134,29 @@ def ahead(seconds: float) -> str:
     if abs(seconds) <= SKEW:
         return ""
     return f"{duration(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'}"
+
+
+def show_warnings(request: HttpRequest) -> bool:
+    """The next page that is drawn shows what the cluster has warned of in this request. Whether there is any new."""
+    remarks = records.collector()
+    if remarks is None or not acts():
+        return False
+    told: set[str] = request.META.setdefault("manciple.warned", set())
+    new = [text for text in remarks.warnings if text not in told]
+    for text in new:
+        told.add(text)
+        messages.warning(request, f"{settings.MIRROR_OF} warns: {text}")
+    return bool(new)
+
+
+class RemoteWarnings:
+    """A middleware within that of messages, for requests that lead to another page."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self._get_response(request)
+        if settings.MIRROR and 300 <= response.status_code < 400:  # noqa: PLR2004 - redirects
+            show_warnings(request)
+        return response

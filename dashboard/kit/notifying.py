@@ -12,7 +12,9 @@ from manciple.people import Person
 
 
 def notify_url(person: Person, happening: Happening, namespace: str) -> str:
-    """Where to begin such a rule; "" for those who have one already."""
+    """Where to begin such a rule; "" for those who have one already, and for those whom nobody notifies."""
+    if person.identity.remote:
+        return ""
     rules = NotificationRule.objects.filter(person__username=person.name, happening=happening, mine=False)
     if rules.filter(Q(namespace="") | Q(namespace=namespace)).exists():
         return ""

@@ -57,7 +57,10 @@ class ValueContext(PageContext, Generic[T]):
 
 def render_page(request: HttpRequest, template: str, context: TemplateContext, *, status: int = 200) -> HttpResponse:
     shown = {one.name: getattr(context, one.name) for one in fields(context)}
-    return render(request, template, shown, status=status)
+    response = render(request, template, shown, status=status)
+    if settings.MIRROR and mirrored.show_warnings(request):  # forms are tried while they are drawn
+        response = render(request, template, shown, status=status)
+    return response
 
 
 def show_list(request: HttpRequest, template: str, context: ListContext, *, status: int = 200) -> HttpResponse:

@@ -3,7 +3,8 @@
 An act is a row of writes. `offer` keeps where the log has the states before and after each; pages then show what was
 done with a button (`templates/kit/messages.html`), for `OFFERED` at most, until somebody undoes it, dismisses it or
 does something else. `take_back` writes the states before, through the API with the person's identity, where each object
-still has the content that the act left; else it changes nothing and says what changed.
+still has the content that the act left; else it changes nothing and says what changed. In a mirror the states have
+fields that our types do not know, so their texts go with them.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 from msgspec import structs
 
-from dashboard.kit.forms import posted_from
+from dashboard.kit.forms import plain, posted_from
 from dashboard.kit.guards import authorizes
 from dashboard.templatetags.kit import counted
 from manciple.api import verbs
+from manciple.api.destination import Document
 from manciple.people import person_of
 from manciple.store import history, objects
 from manciple.wire import codec
@@ -40,6 +43,8 @@ LOOKED_AT = 20
 SESSION_KEY = "undo"
 #: What is not part of an object's content: the server's, or told by others.
 _AROUND = ("api_version", "kind", "metadata", "status")
+#: What of the metadata is.
+_OF_META = ("labels", "annotations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,24 +111,54 @@ def take_back(steps: Sequence[UndoStep], identity: Identity) -> list[UndoStep]:
     return [_undo(step, states, identity) for step in reversed(steps)]
 
 
-def _undo(step: UndoStep, states: Mapping[int, Any], identity: Identity) -> UndoStep:
+class _State(NamedTuple):
+    object: Any
+    document: Document
+
+
+def _undo(step: UndoStep, states: Mapping[int, _State], identity: Identity) -> UndoStep:
     kind, namespace, name = registry.by_resource(step.resource), step.namespace, step.name
-    before, after = states.get(step.before), states.get(step.after)
-    if before is None:
+    told_before, told_after = states.get(step.before), states.get(step.after)
+    after = told_after.object if told_after is not None else None
+    if told_before is None:
         known = verbs.current(kind, namespace, name)
         _expect(kind, known, after)
         wanted = Preconditions(uid=known.metadata.uid, resource_version=known.metadata.resource_version)
         options = DeleteOptions(preconditions=wanted)
         verbs.delete(kind, namespace=namespace, name=name, identity=identity, options=options)
         return UndoStep.of(kind, known, None)
-    if after is None:
-        made = verbs.create(kind, _anew(before), namespace=namespace, identity=identity)
+    before, document = told_before
+    if told_after is None:
+        made = verbs.create(kind, _anew(before), namespace=namespace, identity=identity, document=_only_own(document))
         return UndoStep.of(kind, None, made)
     known = verbs.current(kind, namespace, name)
     answer = verbs.modify(
-        kind, lambda now: _back(kind, now, before, after), namespace=namespace, name=name, identity=identity
+        kind,
+        lambda now: _back(kind, now, before, after),
+        namespace=namespace,
+        name=name,
+        identity=identity,
+        documents=_change(known, told_after, told_before),
     )
     return UndoStep.of(kind, known, answer.object)
+
+
+def _change(known: Any, left: _State, earlier: _State) -> tuple[Document, Document]:
+    """What `_back` does, as documents: from the content that the act left to that of before."""
+    kept = [field for field in _OF_META if getattr(known.metadata, field) == getattr(left.object.metadata, field)]
+    documents = [
+        {name: value for name, value in state.document.items() if name not in ("apiVersion", "kind", "status")}
+        | {"metadata": {field: state.document["metadata"].get(field) or {} for field in kept}}
+        for state in (left, earlier)
+    ]
+    return documents[0], documents[1]
+
+
+def _only_own(document: Document) -> Document:
+    """As `_anew` has it."""
+    meta = document["metadata"]
+    kept = ("name", "namespace", *_OF_META, "ownerReferences")
+    return document | {"metadata": {name: meta[name] for name in kept if name in meta}}
 
 
 def _back(kind: Kind, now: Any, before: Any, after: Any) -> Any:
@@ -131,7 +166,7 @@ def _back(kind: Kind, now: Any, before: Any, after: Any) -> Any:
     _expect(kind, now, after)
     names = [name for name in now.__struct_fields__ if name not in _AROUND]
     meta = now.metadata
-    for field in ("labels", "annotations"):
+    for field in _OF_META:
         if getattr(meta, field) == getattr(after.metadata, field):
             meta = structs.replace(meta, **{field: getattr(before.metadata, field)})
     return structs.replace(now, metadata=meta, **{name: getattr(before, name) for name in names})
@@ -153,7 +188,8 @@ def _changed(steps: Sequence[UndoStep]) -> Conflict | None:
             stored = objects.get(kind, step.namespace, step.name)
             known = None if stored is None else objects.decode(kind, stored.text)
             if step.after or known is not None:
-                _expect(kind, known, states.get(step.after), name=step.name)
+                left = states.get(step.after)
+                _expect(kind, known, left.object if left is not None else None, name=step.name)
     except Conflict as changed:
         return changed
     except NotFound as gone:
@@ -161,15 +197,17 @@ def _changed(steps: Sequence[UndoStep]) -> Conflict | None:
     return None
 
 
-def _states(steps: Iterable[UndoStep]) -> dict[int, Any]:
-    """revision -> the object. Raises: Conflict where the log does not go back so far."""
+def _states(steps: Iterable[UndoStep]) -> dict[int, _State]:
+    """revision -> the object then. Raises: Conflict where the log does not go back so far."""
     wanted = {revision: step for step in steps for revision in (step.before, step.after) if revision}
     found = history.states_at(wanted)
     for revision, step in wanted.items():
         if revision not in found:
             raise Conflict.of(step.resource, step.name, "the log no longer has its earlier state")
     return {
-        revision: objects.decode(registry.by_resource(wanted[revision].resource), state.text)
+        revision: _State(
+            objects.decode(registry.by_resource(wanted[revision].resource), state.text), msgspec.json.decode(state.text)
+        )
         for revision, state in found.items()
     }
 
@@ -202,7 +240,8 @@ def undo_act(request: HttpRequest) -> HttpResponse:
         try:
             steps = take_back(offer.steps, person_of(request).identity)
         except ApiError as refusal:
-            messages.error(request, f"Nothing more was undone: {refusal.message}")
+            said = plain(refusal.message)
+            messages.error(request, said if refusal.has_effect else f"Nothing more was undone: {said}")
         else:
             dismiss(request)
             messages.success(request, f"Undone ({counted(len(steps), 'change')}): “{offer.said}”")

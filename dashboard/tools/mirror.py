@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard.kit.guards import signed_in
 from dashboard.kit.rendering import PageContext, render_page
-from manciple.access.mirrored import OWNERS
+from manciple.access.mirrored import OWNERS, acts
 from manciple.mirror import standing
 from manciple.mirror.folders import running_beside
 from manciple.mirror.sources import COPIED, Reach, Source
@@ -38,9 +38,10 @@ class MirroredKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorContext(PageContext):
-    """remote: None where this is no mirror, or its cluster never answered."""
+    """remote: None where this is no mirror, or its cluster never answered. acts: pages change it."""
 
     remote: RemoteStanding | None
+    acts: bool
     kinds: Sequence[MirroredKind]
 
 
@@ -50,7 +51,7 @@ def show_mirror(request: HttpRequest) -> HttpResponse:
     revision, remote, known = latest_revision(), standing.remote(), standing.kinds()
     kinds = [_described(source, known.get(source.resource), remote) for source in COPIED] if remote is not None else []
     kinds.sort(key=lambda one: not one.is_gap)
-    context = MirrorContext(place="mirror", revision=revision, remote=remote, kinds=kinds)
+    context = MirrorContext(place="mirror", revision=revision, remote=remote, acts=acts(), kinds=kinds)
     return render_page(request, "tools/mirror/page.html", context)
 
 

@@ -58,7 +58,7 @@ from manciple.store.event_log import latest_revision
 from manciple.store.history import PastState
 from manciple.store.records import Stored
 from manciple.wire import codec
-from manciple.wire.errors import ApiError, Conflict
+from manciple.wire.errors import ApiError, BadRequest, Conflict
 from manciple.wire.quantity import whole
 from manciple.wire.registry import Kind, Served, registry
 from manciple.wire.resources import BUDGETS, CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, TAINT_RULES, TEMPLATES
@@ -580,12 +580,12 @@ def _read(text: str, opened: Opened) -> Document:
 
 def _write(opened: Opened, mine: Document, person: Person, *, dry_run: bool) -> Any:
     """The object as it would be stored, or is. Raises: ApiError; Conflict if somebody wrote since."""
-    metadata = {**mine["metadata"], "resourceVersion": opened.version}
-    decoded = decode_document(opened.served, {**mine, "metadata": metadata}, strictness="Strict").object
+    served, metadata = opened.served, {**mine["metadata"], "resourceVersion": opened.version}
+    decoded = _decoded(opened, {**mine, "metadata": metadata})
 
     def complete(new: Any, old: Any) -> Any:
         kept = structs.replace(new.metadata, managed_fields=old.metadata.managed_fields)
-        new = structs.replace(opened.served.completed(new, old), metadata=kept)
+        new = structs.replace(served.completed(new, old), metadata=kept)
         return structs.replace(new, status=old.status) if hasattr(old, "status") else new
 
     return verbs.update(
@@ -596,7 +596,22 @@ def _write(opened: Opened, mine: Document, person: Person, *, dry_run: bool) -> 
         identity=person.identity,
         dry_run=dry_run,
         complete=complete,
+        documents=(served.to_storage(opened.edited), served.to_storage(mine)),
     ).object
+
+
+def _decoded(opened: Opened, document: Document) -> Any:
+    """The object that a text describes. What is stored of another cluster may have fields that our types do not know; a
+    text brings none. Raises: BadRequest.
+    """
+    try:
+        return decode_document(opened.served, document, strictness="Strict").object
+    except BadRequest:
+        lenient = decode_document(opened.served, document, strictness="Warn")
+        known = decode_document(opened.served, opened.whole, strictness="Warn").warnings
+        if not lenient.warnings or not set(lenient.warnings) <= set(known):
+            raise
+        return lenient.object
 
 
 def _findings(text: str, refusal: ApiError) -> list[Finding]:

@@ -6,11 +6,15 @@ the cluster stays possible: reviews, which write nothing, and looking after inci
 that are not copied (`copy_only`) cannot be read either: that there is none of them would be untrue.
 
 Whoever is in the group of `OWNERS` reads everything that was copied. The roles of the cluster are not copied.
+
+A mirror that acts (`act_by`) sends what its pages write to the cluster (`manciple.api.destination`); then `refusal`
+lets pages ask for `ACTS`, and the cluster says what its user may do of them. Nothing is ever written to the copy: the
+gate refuses that all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from django.conf import settings
@@ -18,7 +22,8 @@ from django.conf import settings
 from manciple.access import authorization
 from manciple.access.authorization import Attributes, Decision, HeldRules
 from manciple.access.kinds.roles import PolicyRule
-from manciple.store import hooks
+from manciple.per_process import PerProcess
+from manciple.store import hooks, records
 from manciple.store.hooks import Write
 from manciple.wire.identity import Identity
 
@@ -31,7 +36,46 @@ _CONNECTIONS: Final = frozenset({"attach", "exec", "log", "portforward", "proxy"
 #: Questions about one's own rights, which are those of the mirror; and resources of our own.
 _QUESTIONS: Final = frozenset({"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"})
 _OWN: Final = frozenset({"incidents.manciple.dev", "events.audit.manciple.dev"})
+_EDITED: Final = frozenset({"create", "update", "patch", "delete"})
+_MADE: Final = frozenset({"create", "delete"})
+#: What a mirror may do in its cluster, by resource. Nothing of this needs what was left out of the copy, such as values
+#: of environment variables: a Job made of a copied CronJob would lack them.
+ACTS: Final[Mapping[str, frozenset[str]]] = {
+    "deviceclasses.resource.k8s.io": _EDITED,
+    "devicetaintrules.resource.k8s.io": _EDITED,
+    "nodes": frozenset({"update", "patch"}),
+    "pods": _MADE,
+    "resourceclaims.resource.k8s.io": _MADE,
+    "resourceclaimtemplates.resource.k8s.io": _MADE,
+}
 _copied = set[str]()
+
+
+class ClusterRights:
+    """What the cluster lets a person do. This one does not act."""
+
+    #: the namespace of the kubeconfig, where whoever may not act everywhere most likely may
+    namespace = ""
+
+    def decide(self, _identity: Identity, _wanted: Attributes) -> Decision:
+        return Decision(False)
+
+
+_rights = PerProcess[ClusterRights | None](lambda: None)
+
+
+def act_by(rights: ClusterRights | None) -> None:
+    """From now on pages may do in the cluster what `rights` allow; None: nothing any more."""
+    _rights.value = rights
+
+
+def acts() -> bool:
+    return _rights.value is not None
+
+
+def likely_namespace() -> str:
+    """Where to ask for a right that is not given everywhere; "" outside of a mirror that acts."""
+    return _rights.value.namespace if _rights.value is not None else ""
 
 
 def copy_only(resources: Iterable[str]) -> None:
@@ -47,7 +91,7 @@ def refusal(wanted: Attributes) -> str:
     if wanted.subresource in _CONNECTIONS:
         return f"this is a mirror of {cluster}, whose nodes are reached there: kubectl --context {cluster}"
     resource = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
-    if resource in _OWN or (wanted.resource in _QUESTIONS and wanted.verb == "create"):
+    if resource in _OWN or (wanted.resource in _QUESTIONS and wanted.verb == "create") or is_act(wanted):
         return ""
     if wanted.verb in _READING:
         if resource in _copied:
@@ -56,8 +100,18 @@ def refusal(wanted: Attributes) -> str:
     return f"this is a mirror of {cluster}: change it there, for example with kubectl --context {cluster}"
 
 
+def is_act(wanted: Attributes) -> bool:
+    """Whether a page asks for something that this mirror does in its cluster."""
+    if not acts() or wanted.subresource:
+        return False
+    request = records.origin()
+    resource = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
+    is_page = request is not None and not request.resource
+    return is_page and wanted.verb in ACTS.get(resource, ())
+
+
 def refuse_write(write: Write) -> None:
-    """A gate. Raises: Forbidden."""
+    """A gate in front of the store. Raises: Forbidden."""
     kind, new = write.kind, write.new or write.old
     meta = new.metadata if new is not None else None
     wanted = authorization.on_object(
@@ -67,15 +121,20 @@ def refuse_write(write: Write) -> None:
         name=meta.name if meta else "",
         subresource=write.subresource,
     )
-    if why := refusal(wanted):
+    why = refusal(wanted)
+    if not why and is_act(wanted):
+        why = "what a mirror does, it does in its cluster"
+    if why:
         raise authorization.refusal(write.identity, wanted, why)
 
 
-def authorize(identity: Identity, _wanted: Attributes) -> Decision:
+def authorize(identity: Identity, wanted: Attributes) -> Decision:
     """An authorizer; it is not asked about what `refusal` refuses."""
-    if OWNERS in identity.groups:
-        return Decision(True, "the mirror is theirs")
-    return Decision(False)
+    if OWNERS not in identity.groups:
+        return Decision(False)
+    if is_act(wanted) and (rights := _rights.value) is not None:
+        return rights.decide(identity, wanted)
+    return Decision(True, "the mirror is theirs")
 
 
 def held_rules(identity: Identity, _namespace: str) -> HeldRules:

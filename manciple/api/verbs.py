@@ -9,6 +9,8 @@ works out its successor, runs the gates and checks, and writes on condition that
 somebody did, it starts over from what they left (`ATTEMPTS` times). A client that named a resourceVersion wants exactly
 that one replaced, and gets the Conflict.
 
+In a mirror that acts, what a page writes goes to the cluster instead (`manciple.api.destination`).
+
 `dry_run` goes the whole way and rolls the transaction back. Source: apiserver/pkg/registry/generic/registry/store.go.
 """
 
@@ -28,7 +30,9 @@ from manciple.access.authorization import on_object
 from manciple.access.kinds import roles
 from manciple.api import namespaces
 from manciple.api.auditing import page_write
+from manciple.api.destination import Destination, Document, Successor
 from manciple.api.requests import ListOptions, propagation_of, revision
+from manciple.per_process import PerProcess
 from manciple.store import event_log, hooks, objects, records
 from manciple.store.hooks import Write
 from manciple.store.records import DeletionAnswer, Page, Stored
@@ -107,6 +111,19 @@ def _check_reached(wanted: int, current: int) -> None:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
+#: Where pages write instead of the store here.
+elsewhere = PerProcess[Destination | None](lambda: None)
+
+
+def destination() -> Destination | None:
+    """Where the request that is being answered writes; None for the store here."""
+    there = elsewhere.value
+    if there is None:
+        return None
+    request = records.origin()
+    return None if request is None or request.resource else there
+
+
 #: Kinds that a PUT creates where they are missing (upstream: AllowCreateOnUpdate).
 CREATED_BY_UPDATE = frozenset(
     {
@@ -145,16 +162,20 @@ def create(
     manager: str = "",
     dry_run: bool = False,
     sets_managed_fields: bool = False,
+    document: Document | None = None,
 ) -> Any:
     """Store a new object in `namespace`; returns it with what the server filled in.
 
     `manager` (the identity's where none is named) owns its fields, unless the object has managedFields of its own
-    (`sets_managed_fields`).
+    (`sets_managed_fields`). document: the text that `obj` is of, where that may have more than our types know.
 
     Raises: BadRequest, Invalid, AlreadyExists; NotFound for a missing namespace, Forbidden for one being deleted.
     """
-    name = obj.metadata.name
+    name, there = obj.metadata.name, destination()
     with page_write("create", kind, identity=identity, namespace=namespace, name=name, dry_run=dry_run):
+        if there is not None:
+            new = placed(kind, obj, namespace=namespace)
+            return there.create(kind, new, identity=identity, dry_run=dry_run, document=document)
         write = Write(
             operation="CREATE",
             kind=kind,
@@ -260,14 +281,29 @@ def update(
     manager: str = "",
     dry_run: bool = False,
     complete: Callable[[Any, Any], Any] = lambda new, _old: new,
+    documents: tuple[Document, Document] | None = None,
 ) -> WriteAnswer:
     """Replace an object (or the part of it that `subresource` owns). `manager` is who owns changed fields then.
 
-    complete: (new, old) -> new with what the client could not say in its version.
+    complete: (new, old) -> new with what the client could not say in its version. documents: as for `modify`.
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
     wanted = placed(kind, obj, namespace=namespace, name=name)
+    if (there := destination()) is not None:
+        with page_write("update", kind, identity=identity, namespace=namespace, name=name, dry_run=dry_run):
+            edited: WriteAnswer = there.modify(
+                kind,
+                lambda old: complete(wanted, old),
+                namespace=namespace,
+                name=name,
+                identity=identity,
+                dry_run=dry_run,
+                subresource=subresource,
+                revision=wanted.metadata.resource_version,
+                documents=documents,
+            )
+            return edited
     creates = kind.resource in CREATED_BY_UPDATE and not subresource
     if creates and objects.get(kind, namespace, name) is None:
         return _create_by_update(kind, wanted, namespace=namespace, identity=identity, manager=manager, dry_run=dry_run)
@@ -330,14 +366,29 @@ def modify(
     dry_run: bool = False,
     sets_managed_fields: bool = False,
     verb: str = "patch",
+    documents: tuple[Document, Document] | None = None,
 ) -> WriteAnswer:
     """Replace an object by what `change` makes of it. This is how patches and in-process edits are written.
 
     `manager` (the identity where none is named) owns the changed fields, unless `change` sets managedFields itself
-    (`sets_managed_fields`). verb: what checks take the request for, "patch" or "update".
+    (`sets_managed_fields`). verb: what checks take the request for, "patch" or "update". documents: the change as
+    texts, before and after, where these may have more than our types know.
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
+    if (there := destination()) is not None:
+        with page_write(verb, kind, identity=identity, namespace=namespace, name=name, dry_run=dry_run):
+            edited: WriteAnswer = there.modify(
+                kind,
+                change,
+                namespace=namespace,
+                name=name,
+                identity=identity,
+                dry_run=dry_run,
+                subresource=subresource,
+                documents=documents,
+            )
+            return edited
     edit = Edit(
         kind,
         change,
@@ -360,8 +411,10 @@ def delete(
     Raises: NotFound, Conflict for preconditions that do not hold, Forbidden.
     """
     options = options or DeleteOptions()
-    dry_run = bool(options.dry_run)
+    dry_run, there = bool(options.dry_run), destination()
     with page_write("delete", kind, identity=identity, namespace=namespace, name=name, dry_run=dry_run):
+        if there is not None:
+            return there.delete(kind, namespace=namespace, name=name, identity=identity, options=options)
         _admit_deletion(kind, current(kind, namespace, name), identity, options)
         return remove(kind, namespace=namespace, name=name, identity=identity, options=options)
 
@@ -527,7 +580,7 @@ def _pending_removal(
 
 def replace_all(
     old: Sequence[tuple[Kind, ApiObject]],
-    new: Sequence[tuple[Kind, ApiObject]],
+    new: Sequence[Successor],
     *,
     identity: Identity,
     dry_run: bool = False,
@@ -544,8 +597,10 @@ def replace_all(
                 raise Conflict.of(kind.resource, meta.name, "something holds it: it does not go at once")
         return [writer.create(kind, obj, uid=uid) for kind, obj, uid in made]
 
-    reads = [objects.Read(kind, one.metadata.namespace, one.metadata.name) for kind, one in (*old, *new)]
-    first_kind, first = new[0]
+    both = [*old, *((one.kind, one.object) for one in new)]
+    reads = [objects.Read(kind, one.metadata.namespace, one.metadata.name) for kind, one in both]
+    first_kind, first, _ = new[0]
+    there = destination()
     written = page_write(
         "create",
         first_kind,
@@ -556,10 +611,12 @@ def replace_all(
         of_several=True,
     )
     with written:
+        if there is not None:
+            return there.replace_all(old, new, identity=identity, dry_run=dry_run)
         options = DeleteOptions(dry_run=("All",) if dry_run else ())
         for kind, known in old:
             _admit_deletion(kind, current(kind, known.metadata.namespace, known.metadata.name), identity, options)
-        made = [admitted_creation(kind, wanted, identity=identity, dry_run=dry_run) for kind, wanted in new]
+        made = [admitted_creation(one.kind, one.object, identity=identity, dry_run=dry_run) for one in new]
         return objects.write(work, identity=identity, reads=reads, dry_run=dry_run)
 
 

@@ -3,7 +3,7 @@
 Every failure is a `RemoteFailure` whose text says what a person can do. A server that is too busy (429, 503 with
 Retry-After) is asked again, and credentials that it does not accept any more are renewed, where the caller says how. A
 token that stands in a file is read again every minute, as the kubelet replaces it there.
-Nothing is ever written there: this client only knows GET, and reviews, which are questions.
+What may write (`send`) is sent once: `RemoteFailure.unknown` says where nobody knows whether it arrived.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -47,6 +47,11 @@ RENEWED_FOR: Final = 5.0
 PARALLEL: Final = 8
 #: Bytes of an answer, and of a line of a watch: pages have 500 objects, of at most some megabytes each.
 LARGEST_ANSWER, LONGEST_LINE = 1 << 30, 64 << 20
+#: Seconds that a request may take which a person waits for, and the most bytes of its answer.
+WRITE_TIMEOUT, MOST_ANSWERED = 20.0, 16 << 20
+#: Seconds for which such a connection is used again. A server keeps idle ones for much longer, so it is never one that
+#: has been closed meanwhile.
+KEPT_FOR: Final = 1.0
 #: Seconds after which a token is read from its file again (client-go: transport/token_source.go).
 TOKEN_READ_EVERY: Final = 60.0
 
@@ -57,6 +62,13 @@ _BUSY = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
+#: What httpx raises before anything of a request was sent.
+_NOT_SENT: Final = (
+    httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol,
+    httpx.LocalProtocolError, httpx.InvalidURL,
+)  # fmt: skip
+
+
 class _Status(msgspec.Struct):
     message: str = ""
 
@@ -65,6 +77,18 @@ _statuses = msgspec.json.Decoder(_Status)
 
 #: Seconds by which the clock of the server was ahead of ours, as of its last answer.
 clock_skew = PerProcess(lambda: 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of a request that may have written. warnings: the headers `Warning`. audit_id: under which the server's audit log
+    has the request.
+    """
+
+    code: int
+    content: bytes
+    warnings: tuple[str, ...] = ()
+    audit_id: str = ""
 
 
 class Remote:
@@ -80,6 +104,7 @@ class Remote:
         self._extensions = {"sni_hostname": access.cluster.tls_name} if access.cluster.tls_name else None
         self._renewing, self._renewed_at = threading.Lock(), -RENEWED_FOR
         self._http = _connections(access, timeout)
+        self._writing: tuple[Access, httpx.Client] | None = None
 
     @property
     def server(self) -> str:
@@ -88,13 +113,22 @@ class Remote:
 
     def close(self) -> None:
         self._http.close()
+        if self._writing is not None:
+            self._writing[1].close()
 
     def get(
-        self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "", timeout: float | None = None
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        accept: str = "",
+        timeout: float | None = None,
+        patient: bool = True,
     ) -> bytes:
-        """The body of the answer. Raises: RemoteFailure, with the code of an answer that is an error.
+        """The body of the answer. patient: ask again where the server is busy. timeout: seconds; as for all requests
+        unless given.
 
-        timeout: seconds; as for all requests unless given.
+        Raises: RemoteFailure, with the code of an answer that is an error.
         """
         for attempt in range(RETRIES + 1):
             used = self._http
@@ -105,10 +139,64 @@ class Remote:
             if code == httpx.codes.UNAUTHORIZED and self._renewed(used):
                 continue
             wait = _retry_after(response) if code in _BUSY else None
-            if wait is None or attempt == RETRIES:
+            if wait is None or attempt == RETRIES or not patient:
                 break
             time.sleep(min(wait, LONGEST_WAIT))
         raise self._refusal(path, response)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        content_type: str = "application/json",
+        headers: Sequence[tuple[str, str]] = (),
+        timeout: float = WRITE_TIMEOUT,
+    ) -> Answer:
+        """What the server answers, a refusal included. It is sent once more only with renewed credentials: whoever
+        answers 401 has done nothing.
+
+        headers: whose request it is, where that is not the kubeconfig's user. timeout: seconds for all of it.
+        Raises: RemoteFailure where there is no answer.
+        """
+        given = [*headers, *([("Content-Type", content_type)] if body else [])]
+        encoded = [(name.encode("ascii"), value.encode()) for name, value in given]
+        used, request = self._http, {"params": params, "content": body or None, "headers": encoded}
+        answer = self._sent(method, path, request, timeout)
+        if answer.code == httpx.codes.UNAUTHORIZED and self._renewed(used):
+            answer = self._sent(method, path, request, timeout)
+        if answer.code == httpx.codes.UNAUTHORIZED:
+            raise RemoteFailure(_unauthorized(self._access.user), code=answer.code)
+        return answer
+
+    def _sent(self, method: str, path: str, request: Mapping[str, Any], timeout: float) -> Answer:
+        deadline, content = time.monotonic() + timeout, bytearray()
+        patience = httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
+        try:
+            with (
+                _failures(self._access.cluster),
+                self._for_writing().stream(
+                    method, path, timeout=patience, extensions=self._extensions, **request
+                ) as response,
+            ):
+                for part in response.iter_bytes():
+                    content += part
+                    if time.monotonic() > deadline or len(content) > MOST_ANSWERED:
+                        raise httpx.ReadTimeout("the answer does not end")
+        except RemoteFailure as failure:
+            failure.unknown = not isinstance(failure.__cause__, _NOT_SENT)
+            raise
+        warnings = tuple(response.headers.get_list("Warning"))
+        return Answer(response.status_code, bytes(content), warnings, response.headers.get("Audit-Id", ""))
+
+    def _for_writing(self) -> httpx.Client:
+        """Raises: RemoteFailure."""
+        with self._renewing:
+            if self._writing is None or self._writing[0] is not self._access:
+                self._writing = (self._access, _connections(self._access, WRITE_TIMEOUT, kept_for=KEPT_FOR))
+            return self._writing[1]
 
     def review(self, path: str, body: bytes, *, timeout: float) -> bytes:
         """The answer to a question about tokens or rights, which changes nothing. Raises: RemoteFailure."""
@@ -308,8 +396,8 @@ class TokenFile(httpx.Auth):
         yield request
 
 
-def _connections(access: Access, timeout: float) -> httpx.Client:
-    """Raises: RemoteFailure."""
+def _connections(access: Access, timeout: float, *, kept_for: float | None = 5.0) -> httpx.Client:
+    """kept_for: seconds for which an idle connection stays open. Raises: RemoteFailure."""
     cluster, user = access.cluster, access.user
     headers = [("Accept", "application/json"), ("User-Agent", "manciple"), *user.headers]
     auth: httpx.Auth | tuple[str, str] | None = None
@@ -328,7 +416,7 @@ def _connections(access: Access, timeout: float) -> httpx.Client:
             proxy=cluster.proxy or None,
             trust_env=not cluster.proxy and not is_exempt(cluster.server, os.environ),
             timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=kept_for),
         )
     except (ValueError, ImportError) as error:  # a proxy of a kind that it does not know
         raise RemoteFailure(f"the proxy {cluster.proxy or 'of the environment'} cannot be used: {error}") from error

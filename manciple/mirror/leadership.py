@@ -25,6 +25,7 @@ from prometheus_client.core import Metric
 
 from manciple.controllers import coordination
 from manciple.mirror.replicator import Replicator
+from manciple.mirror.stored_copy import Change
 from manciple.per_process import PerProcess
 from manciple.telemetry import metrics
 
@@ -69,6 +70,10 @@ class Leadership:
     def has_listed(self) -> bool:
         """Whether this process has listed every kind that may be read."""
         return self._replicator is not None and self._replicator.listed.is_set()
+
+    def keep(self, change: Change) -> bool:
+        """Store what the cluster has just answered; whether it is stored. Only the process that copies may."""
+        return self._replicator is not None and self._replicator.keep(change)
 
     @property
     def is_stuck(self) -> bool:

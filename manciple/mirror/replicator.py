@@ -52,6 +52,8 @@ MOST_WAITING, MOST_WAITING_BYTES = 2048, 16 << 20
 TICK: Final = 0.25
 #: Seconds between two notes of how far kinds are known that have not changed in anything else.
 NOTED_EVERY: Final = 10.0
+#: Seconds that somebody waits until what the cluster answered is stored.
+KEPT_WITHIN: Final = 5.0
 #: Seconds until the server is asked again what it is and serves, and at least between two questions.
 ASKED_AGAIN_AFTER, ASKED_AT_MOST_EVERY = 600.0, 10.0
 #: Seconds between two looks at whether the server answers at all, and for its answer: a connection through which
@@ -99,7 +101,15 @@ class _Probe:
     silent: str
 
 
-_Item = Change | _Question | _Note | _About | _Probe
+@dataclass(slots=True)
+class _Kept:
+    """What the cluster has answered to a write of the mirror's own."""
+
+    change: Change
+    stored: threading.Event = field(default_factory=threading.Event)
+
+
+_Item = Change | _Question | _Note | _About | _Probe | _Kept
 
 
 class _Queue:
@@ -126,6 +136,13 @@ class _Queue:
 
     def tell(self, about: _About | _Probe) -> None:
         self._put([about])
+
+    def hand_in(self, kept: _Kept) -> None:
+        """Somebody waits for it, so it never waits for room; there are few."""
+        with self._changed:
+            self._items.append(kept)
+            self._bytes += _size(kept)
+            self._changed.notify_all()
 
     def take(self, seconds: float) -> list[_Item]:
         """As many as one transaction takes; none where nothing comes for so long."""
@@ -182,6 +199,7 @@ class Replicator:
         #: every kind that may be read was listed once
         self.listed = threading.Event()
         self._copy = StoredCopy()
+        self._queue: _Queue | None = None
         self._about = _About()
         self._kinds: dict[str, KindStanding] = {}
         self._settled = set[str]()
@@ -208,7 +226,7 @@ class Replicator:
         do(sql.write_much)
         do(self._remember)
         # 2. The readers.
-        queue = _Queue(stopping)
+        queue = self._queue = _Queue(stopping)
         discovery = _Discovery(self._remote, self._sources, queue, stopping)
         followers = [self._follower(source, queue, discovery) for source in self._sources]
         followers += [self._lease_follower(namespace, discovery) for namespace in NAMESPACES]
@@ -259,6 +277,13 @@ class Replicator:
             clock=self._clock,
         )
 
+    def keep(self, change: Change) -> bool:
+        """From any thread: store what the cluster has just answered. Whether it is stored, or something newer."""
+        if self._queue is None:
+            return False
+        self._queue.hand_in(kept := _Kept(change))
+        return kept.stored.wait(KEPT_WITHIN)
+
     # What is written -------------------------------------------------------------------------------------------------
 
     def _remember(self) -> None:
@@ -279,6 +304,9 @@ class Replicator:
                 case _Question():
                     item.answer = self._copy.known(item.source)
                     item.answered.set()
+                case _Kept():
+                    self._copy.keep(item.change)
+                    item.stored.set()
                 case _About():
                     self._learn(item)
                 case _Note():

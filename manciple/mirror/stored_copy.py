@@ -5,7 +5,8 @@ the times of heartbeats is no entry of the log; only its version is noted. Versi
 which is written in the same transaction: both are there after a crash, or neither. A change that cannot be understood
 or stored is counted (`unread`) and keeps no other from being stored.
 
-One thread writes; nobody else writes these objects.
+One thread writes; nobody else writes these objects. What the cluster answers to a write of the mirror's own (`keep`)
+may come before the watch tells it, or after something newer was told.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from django.db import InterfaceError, OperationalError
@@ -38,6 +39,8 @@ _WRITES = metrics.counter(
 )
 
 Key = sql.Key
+#: Deleted objects that are remembered, so that a late answer does not bring one back.
+REMEMBERED: Final = 10_000
 
 
 class Change(NamedTuple):
@@ -83,6 +86,8 @@ class StoredCopy:
 
     unread: dict[str, set[str]] = field(default_factory=dict)
     extended: bool = False
+    #: uids, the last deleted last
+    _gone: dict[str, None] = field(default_factory=dict)
 
     def known(self, source: Source) -> Mapping[str, Known]:
         """What is stored of a resource, by uid, for a listing: it begins, and what could not be read is read again."""
@@ -106,6 +111,18 @@ class StoredCopy:
             logger.exception("An object of the remote cannot be stored: %s %s/%s", *changes[0].key)
             self._note(changes[0], is_read=False)
 
+    def keep(self, change: Change) -> None:
+        """Apply what the cluster has just answered, unless something newer is stored. Versions of one object are
+        compared as numbers; where they are none, the watch has the last word. Raises: as `apply`.
+        """
+        if not change.gone:
+            if change.uid in self._gone:
+                return
+            noted = RemoteVersion.objects.filter(uid=change.uid).values_list("version", flat=True).first()
+            if noted is not None and not _is_newer(change.version, noted):
+                return
+        self.apply([change])
+
     def _store(self, changes: Sequence[Change]) -> None:
         read = [(change, self._read(change)) for change in changes]
         keys: dict[str, dict[tuple[str, str], None]] = {}
@@ -124,6 +141,10 @@ class StoredCopy:
         for labels, count in batch.writes.items():
             _WRITES[labels].inc(count)
         for change, found in read:
+            if change.gone:
+                self._gone[change.uid] = None
+                if len(self._gone) > REMEMBERED:
+                    del self._gone[next(iter(self._gone))]
             self._note(change, is_read=change.gone or found is not None)
             if found is not None and isinstance(found.object, DeviceClass) and found.object.spec.extended_resource_name:
                 self.extended = True
@@ -226,3 +247,7 @@ def _essence(document: Document) -> Any:
         conditions = [{**one, "lastHeartbeatTime": None} for one in status.get("conditions") or ()]
         essence["status"] = {**status, "conditions": conditions}
     return essence
+
+
+def _is_newer(version: str, than: str) -> bool:
+    return version.isdecimal() and than.isdecimal() and int(version) > int(than)

@@ -23,6 +23,8 @@ from manciple.mirror import command, credentials, folders, kubeconfig, listing
 from manciple.mirror.client import Remote
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.folders import Folder, Mark
+from manciple.mirror.guard import options as guard_options
+from manciple.mirror.guard.options import GuardOptions
 from manciple.mirror.kubeconfig import Access
 from manciple.mirror.sources import COPIED, KindState, Reach
 from manciple.processes import database_file, home
@@ -35,13 +37,15 @@ if TYPE_CHECKING:  # at runtime Django is not set up yet
 UNNAMED: Final = "kubernetes"
 #: Answers of a server that knows the user, or does not: another start would be answered the same.
 _REFUSED: Final = (401, 403)
+#: Seconds that the guard waits for the cluster's answer: an API server waits for its own.
+GUARD_TIMEOUT: Final = 1.0
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="manciple mirror",
-        description="A read-only copy of a Kubernetes cluster with the dashboard, on this machine and for you alone; "
-        "or in the cluster, for its users.",
+        description="A copy of a Kubernetes cluster with the dashboard, on this machine and for you alone; or in the "
+        "cluster, for its users. It only reads, unless --act is given.",
     )
     made.add_argument(
         "--port",
@@ -52,6 +56,11 @@ def parser() -> argparse.ArgumentParser:
     )
     # --home DIR is taken before; it stands here for --help.
     made.add_argument("--home", metavar="DIR", help="where the copy is kept (default: a folder of yours per context)")
+    made.add_argument(
+        "--act",
+        action="store_true",
+        help="let the dashboard change devices, nodes, pods and claims in the cluster, with your rights there",
+    )
     within = made.add_argument_group("in the cluster")
     within.add_argument(
         "--in-cluster",
@@ -64,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     within.add_argument(
         "--audience", action="append", default=[], metavar="NAME", help="of tokens (default: the API server's)"
     )
+    guard_options.add_options(made)
     command.add_options(made)
     return made
 
@@ -94,11 +104,15 @@ def _run(options: argparse.Namespace) -> int:
 
     if bool(options.tls_cert) != bool(options.tls_key):
         raise StartRefused("--tls-cert and --tls-key belong together")
+    if options.act and options.in_cluster:
+        raise StartRefused("--act is for one person's mirror: it acts with the credential that it reads with")
     access = found()
     context = folders.context_name(access)
     folder = Folder(read(HOME, default=folders.default(access, choice)))
     with folder.taken(context, access.cluster.server) as mark:
-        remote = Remote(credentials.complete(access), timeout=options.request_timeout, renew=access_now)
+        complete = credentials.complete(access)
+        remote = Remote(complete, timeout=options.request_timeout, renew=access_now)
+        guard, for_guard = GuardOptions.of(options), Remote(complete, timeout=GUARD_TIMEOUT, renew=access_now)
         try:
             with ThreadPoolExecutor(1) as pool:
                 asked = pool.submit(_features, remote)
@@ -107,11 +121,15 @@ def _run(options: argparse.Namespace) -> int:
             from manciple.processes.mirror_system import MirrorSystem  # noqa: PLC0415 - Django is set up by now
 
             namespace = options.namespace or access.namespace
-            MirrorSystem(remote, folder, mark, namespace=namespace, entrance=entrance(options, remote, context)).run(
-                features
+            system = MirrorSystem(
+                remote, folder, mark, namespace=namespace, entrance=entrance(options, remote, context)
             )
+            if guard.mode:
+                system.guarded(guard, for_guard)
+            system.run(features)
         finally:
             remote.close()
+            for_guard.close()
     return 0
 
 
@@ -124,7 +142,7 @@ def entrance(options: argparse.Namespace, remote: Remote, context: str) -> Entra
     from manciple.processes.mirror_entrances import InCluster, Laptop  # noqa: PLC0415 - as above
 
     if not options.in_cluster:
-        return Laptop(port=options.port)
+        return Laptop(port=options.port, acts=options.act)
     if settings.PROXY_USER_HEADER:
         raise StartRefused("in the cluster nobody is believed who names the user in a header: unset MANCIPLE_PROXY_*")
     try:

@@ -1,6 +1,6 @@
 """Where a mirror listens and whom it lets in: its owner on a laptop, or every user of the cluster that it runs in.
 
-entrance = Laptop(port=0)                                   # loopback, and a link with a secret
+entrance = Laptop(port=0, acts=False)                       # loopback, and a link with a secret
 entrance = InCluster(address, reviews=..., tls=None)        # one port for pages and API; the cluster knows its users
 url = entrance.bind(home)       # before anything slow; raises StartRefused
 link = entrance.let_in(home)    # after the tables are there
@@ -39,6 +39,9 @@ PORTS: Final = range(8010, 8040)
 
 
 class Entrance(Protocol):
+    #: whether pages change the cluster, with the mirror's own credential
+    acts: bool
+
     def bind(self, home: Home) -> str:
         """Where the pages are. Raises: StartRefused."""
         ...
@@ -57,8 +60,8 @@ class Entrance(Protocol):
 class Laptop:
     """port: 0 for the last one, or any."""
 
-    def __init__(self, *, port: int) -> None:
-        self._port = port
+    def __init__(self, *, port: int, acts: bool = False) -> None:
+        self._port, self.acts = port, acts
 
     def bind(self, home: Home) -> str:
         self._web, self._api = self._bound(home), bind(Address(LOOPBACK, 0))
@@ -98,8 +101,9 @@ class Laptop:
         listeners.add(self._api, tls=tls)
 
     def words(self, url: str) -> Sequence[str]:
+        does = f"What you do on its pages is done in {settings.MIRROR_OF}" if self.acts else "It only reads"
         return (
-            "It only reads, and listens on this machine alone.",
+            f"{does}, and it listens on this machine alone.",
             "",
             f"  {url}",
             "",
@@ -109,6 +113,8 @@ class Laptop:
 
 class InCluster:
     """tls: of the one port; without, something in front of it ends TLS."""
+
+    acts = False
 
     def __init__(self, address: Address, *, reviews: Reviews, tls: Tls | None) -> None:
         self._address, self._reviews, self._tls = address, reviews, tls

@@ -4,9 +4,11 @@
  2. bring the database up to date, refuse one of another installation, let them in
  3. take over the features of the cluster, and copy it (`manciple.mirror.leadership`, a thread)
  4. serve; /readyz answers 200 once the cluster was listed, or at once where an earlier copy can be shown
- 5. from then on, have the copy followed: by the worker, with the controllers that run in a mirror, and by open pages
+ 5. from then on, have the copy followed: by the worker, with the controllers that run in a mirror, by open pages, and
+    by the guard (`mirror_guard`) where it is wanted
 
-No node, no standing object and no demo: nothing is here that the cluster does not have.
+No node, no standing object and no demo: nothing is here that the cluster does not have. A mirror that acts sends what
+its pages write to the cluster, with the kubeconfig's credential (`manciple.mirror.acting`).
 """
 
 from __future__ import annotations
@@ -32,19 +34,25 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from inventory.kinds import gates
 from manciple import layout, memory
+from manciple.access import mirrored
 from manciple.api import health
 from manciple.api.streams import close_streams
+from manciple.api.verbs import elsewhere
 from manciple.asgi import application
 from manciple.audit import trail
 from manciple.controllers import coordination
 from manciple.live.topics import relay
 from manciple.mirror import standing
+from manciple.mirror.acting import Acting
 from manciple.mirror.client import Remote
 from manciple.mirror.command import printable
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.folders import Folder, Mark, Running
+from manciple.mirror.guard.options import GuardOptions
 from manciple.mirror.leadership import Leadership, is_led
 from manciple.mirror.models import RemoteStatus
+from manciple.mirror.naming import own_credential
+from manciple.mirror.own_rights import OwnRights
 from manciple.mirror.replicator import Replicator
 from manciple.mirror.sources import COPIED, NAMESPACE, Reach
 from manciple.mirror.standing import KindStanding
@@ -52,6 +60,7 @@ from manciple.processes import accounts, embedded_worker
 from manciple.processes.home import Home
 from manciple.processes.listeners import Listeners, warm
 from manciple.processes.mirror_entrances import Entrance
+from manciple.processes.mirror_guard import MirrorGuard
 from manciple.refusals import StartRefused
 from manciple.store import objects
 from manciple.store.event_log import Tail
@@ -130,12 +139,18 @@ class MirrorSystem:
     def __init__(self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, entrance: Entrance) -> None:
         self._folder, self._mark, self._home = folder, mark, Home(folder.path)
         self._context, self._entrance, self._remote = mark.context, entrance, remote
+        self._guard: MirrorGuard | None = None
         self._stopping = threading.Event()
         self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
+        self._namespace = namespace
         self._leadership = Leadership(
             partial(Replicator, remote, sources=COPIED, context=mark.context, namespace=namespace)
         )
         self._copying = threading.Thread(target=self._leadership.run, name="mirror", daemon=True)
+
+    def guarded(self, options: GuardOptions, remote: Remote) -> None:
+        """With the guard. remote: one that gives up soon. Raises: StartRefused."""
+        self._guard = MirrorGuard(options, remote, folder=self._home.path)
 
     def run(self, features: Mapping[str, bool]) -> None:
         """features: of the cluster, as far as it answers. Raises: StartRefused."""
@@ -148,6 +163,9 @@ class MirrorSystem:
         if features:  # it answers
             refuse_another_cluster(self._remote, self._folder.path)
             gates.use(features)
+        if self._entrance.acts:
+            mirrored.act_by(OwnRights(self._remote, named=own_credential, namespace=self._namespace))
+            elsewhere.value = Acting(self._remote, named=own_credential, keep=self._leadership.keep)
         self._entrance.serve_by(self._listeners)
         self._folder.announce(Running(context=self._context, url=url, link=link))
         with self._working(link):
@@ -187,11 +205,13 @@ class MirrorSystem:
             connections.close_all()
 
     def _follow(self, following: contextlib.ExitStack) -> threading.Thread:
-        """Begin what follows the copy: the worker, open pages, caches. Returns the thread that fills these.
+        """Begin what follows the copy: the worker, the guard, open pages, caches. Returns the thread that fills these.
 
         A first copy is complete by then: all of its objects would be news to them, one after the other.
         """
         following.enter_context(embedded_worker.running())
+        if self._guard is not None:
+            following.enter_context(self._guard.running())
         telling = threading.Thread(target=self._tell_pages, name="mirror-state", daemon=True)
         telling.start()
         following.callback(telling.join)
@@ -216,7 +236,9 @@ class MirrorSystem:
 
     def _can_be_shown(self) -> bool:
         """This process or another has read all of the cluster, now or earlier."""
-        return self._mark.copied or self._leadership.has_listed or standing.was_listed()
+        with contextlib.suppress(Error):  # the database is away
+            return self._mark.copied or self._leadership.has_listed or standing.was_listed()
+        return False
 
     def _alive(self) -> None:
         """Of /livez. Raises: NotReady."""
@@ -260,21 +282,22 @@ class MirrorSystem:
         try:
             while not self._listeners.started() and not self._stopping.wait(LOOK_AGAIN):
                 pass
-            if self._mark.copied:
+            if is_known := self._can_be_shown():
                 self._follow(following)
             else:
                 memory.settle()
             print(f"Reading {self._context}", flush=True)
-            began, told = time.monotonic(), ""
+            began, told, remote = time.monotonic(), "", None
             while not (self._can_be_shown() or self._stopping.wait(LOOK_AGAIN)):
-                remote = standing.remote()
+                with contextlib.suppress(Error):
+                    remote = standing.remote()
                 why = remote.why if remote is not None else ""
                 if why and why != told and time.monotonic() - began > PATIENCE:
                     told = why
                     print(printable(f"Trying again: {why}"), flush=True)
             if self._stopping.is_set():
                 return
-            if not self._mark.copied:
+            if not is_known:
                 self._follow(following).join()
             self._tell(link)
             self._folder.remember(replace(self._mark, copied=True))
@@ -288,6 +311,7 @@ class MirrorSystem:
             f"The mirror of {self._context} is ready.",
             *self._entrance.words(link),
             *_missing(standing.kinds().values()),
+            *([self._guard.description] if self._guard else []),
             f"Kept in {self._folder.path}. Stop with Ctrl-C.",
         ]
         print(printable("\n".join(lines)), flush=True)

@@ -118,10 +118,12 @@ class ApiError(Exception):
 
     code: the HTTP status; reason: metav1.StatusReason; message: a whole sentence naming the object;
     details: StatusDetails as JSON. An empty one is told as well: client-go reads it without asking whether it is there.
+    has_effect: something was changed, or may have been; the message says what.
     """
 
     code = 500
     reason = "InternalError"
+    has_effect = False
 
     def __init__(self, message: str, *, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -300,4 +302,10 @@ class InsufficientStorage(ApiError):
 class GatewayTimeout(ApiError):
     """504: no answer in time; what was asked for may have been done."""
 
-    code, reason = 504, "Timeout"
+    code, reason, has_effect = 504, "Timeout", True
+
+
+class PartlyDone(ApiError):
+    """500: of several writes, not all were made. The message says which were, and what has become of them."""
+
+    has_effect = True

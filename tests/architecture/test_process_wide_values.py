@@ -254,7 +254,7 @@ def ask(key):
 CHANGEABLE = {"settings", "connection", "connections", "objects", "gates"}
 MEMOS = {"cache", "lru_cache", "short_text_cache"}
 #: Functions that read what never changes in a process: which database it has, and which columns.
-CONSTANT = {"manciple.store.sql.on_postgresql", "manciple.store.sql._types"}
+CONSTANT = {"manciple.store.sql.on_postgresql", "manciple.store.sql._moment", "manciple.store.sql._types"}
 
 
 def test_memoised_functions_are_pure() -> None:

@@ -13,6 +13,7 @@ import pytest
 from django.test import Client
 from pytest_django.fixtures import Settings
 
+from manciple import gaps
 from manciple.access import cluster_users
 from manciple.processes.demolab.pages import every_page
 from manciple.store import objects
@@ -37,6 +38,7 @@ def cluster(db: None, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Re
     for verb in ("get", "list", "watch"):
         made.allow("nora", verb, *INVENTORY)
     mirror_of(made, settings, monkeypatch)
+    monkeypatch.setattr(gaps, "sources", [])  # all of it was copied
     return made
 
 
@@ -95,3 +97,13 @@ def test_a_person_of_one_namespace_is_told_why_their_pod_waits_and_not_for_whom(
     client = entered(cluster, "nora")
     page = content_of(client.get("/devices"))
     assert "another namespace" in page or "other namespaces" in page
+
+
+def test_nodes_are_named_to_those_who_may_list_them(cluster: ReviewingCluster) -> None:
+    shown = {}
+    for who in ("nora", "noel"):
+        cluster.open(who, "climate-ml")
+        answer = entered(cluster, who).get("/pods/climate-ml/downscale-era5-full-1")
+        assert "Why it waits" in content_of(answer)
+        shown[who] = "Per node" in content_of(answer)
+    assert shown == {"nora": True, "noel": False}

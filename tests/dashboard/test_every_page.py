@@ -63,6 +63,7 @@ def test_every_page_opens_for_who_may_see_it(lab: None) -> None:
     people = [name for name in PEOPLE if name != "vic" or (ALL and connection.vendor == "sqlite")]
     clients = {name: signed_in(name) for name in people}
     save_views(User.objects.get(username="ada"))
+    User.objects.create_user("admin")  # whom an address names
     refused: dict[str, set[int]] = {name: set() for name in PEOPLE}
     for name, (client, _) in clients.items():
         # The administrator opens every page; what others may open, test_route_rights.py asks of every route as well.

@@ -252,7 +252,7 @@ def test_a_mirror_that_was_killed_goes_on_where_it_was(mirror: Mirror, cluster: 
     ],
     ids=["a context that is missing", "an expired token", "no cluster"],
 )
-def test_a_kubeconfig_that_does_not_do_is_told_with_what_to_try(
+def test_what_is_wrong_with_a_kubeconfig_is_told(
     mirror: Mirror, tmp_path: Path, change: dict[str, object], says: str
 ) -> None:
     kubeconfig = tmp_path / "kubeconfig"
@@ -261,5 +261,4 @@ def test_a_kubeconfig_that_does_not_do_is_told_with_what_to_try(
     assert process.wait() == 1
     said = "\n".join(process.output)
     assert says in said
-    assert "get nodes" in said
     assert "Traceback" not in said

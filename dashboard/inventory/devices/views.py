@@ -78,7 +78,7 @@ from dashboard.kit.guards import listing
 from dashboard.kit.lists import file_answer
 from dashboard.kit.meters import IdleList, MeterCharts, asked_window, draw, read_idle
 from dashboard.kit.preferences import opens_as_usual
-from dashboard.kit.previews import ActionEffect, Consequence, only_with
+from dashboard.kit.previews import ActionEffect, Consequence, not_changed, only_with
 from dashboard.kit.rendering import PageContext, TemplateContext, render_page
 from dashboard.templatetags.kit import claim_url, counted, listed, taint_rule_url
 from insight.how_many_fit import count, how_many
@@ -90,7 +90,7 @@ from inventory.models import MeterBlock
 from manciple.api import verbs
 from manciple.people import Person, demand, person_of
 from manciple.store.event_log import latest_revision
-from manciple.wire.errors import ApiError
+from manciple.wire.errors import ApiError, PartlyDone
 from manciple.wire.identity import Identity
 from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import NODES, SLICES, TAINT_RULES, kind
@@ -127,6 +127,11 @@ class Grid:
         """The device whose panel is open."""
         at = self.query.get("at", "")
         return read_panel(self.person, self.snapshot, at) if at else None
+
+    @property
+    def missing(self) -> str:
+        """What the address names as the open device, if there is no such device."""
+        return "" if self.panel else self.query.get("at", "")
 
     @property
     def may(self) -> DeviceRights:
@@ -552,8 +557,13 @@ def _write_all(
         for rule in rules:
             steps.append(write(rule))
     except ApiError as refusal:
-        if steps:
-            undo.take_back(steps, identity)
+        try:
+            if steps:
+                undo.take_back(steps, identity)
+        except ApiError as kept:
+            names = listed([step.name for step in steps], 6)
+            said = f"{refusal.message} Before that {names} changed, and it could not be taken back: {kept.message}"
+            return [], PartlyDone(said)
         return [], refusal
     return steps, None
 
@@ -595,7 +605,7 @@ def _untaint(request: HttpRequest, data: QueryDict, act: str, chosen: Chosen) ->
         if refusal is None:
             deleted = counted(len(steps), "rule is", "rules are")
             return _done(request, data, steps, f"{deleted} deleted; {chosen.title} no longer tainted.")
-        error = f"Nothing was changed: {refusal.message}"
+        error = not_changed(refusal, noun="rule")
     effect, back = _effect_of_untainting(untaint, person, chosen), _back(request, data)
     preview = DevicesPreview(act=act, word="Untaint", chosen=chosen, effect=effect, back=back, error=error)
     return _show_act(request, preview, refused=bool(error))

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
 
-import orjson
 from django import forms
 from msgspec import structs
 
@@ -29,8 +28,6 @@ from dashboard.kit.forms import PageForm, code_input
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from inventory.kinds.nodes import LIFECYCLE_TAINTS, Node, Taint
 from manciple.api import verbs
-from manciple.api.auditing import page_write
-from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.base import timestamp
@@ -230,18 +227,8 @@ def aftermath(node: Node, change: NodeChange, found: Effects, *, now: datetime) 
 
 def evict(pod: Pod, identity: Identity) -> str:
     """Evict one pod through the API; returns what it says against it, "" for nothing."""
-    (namespace, name), pods = pod.key, kind(PODS)
-    where = ResourcePath(group="", version="v1", plural="pods", namespace=namespace, name=name, subresource="eviction")
-    eviction = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": name, "namespace": namespace},
-        "deleteOptions": {"preconditions": {"uid": pod.metadata.uid}},
-    }
-    body, json, options = orjson.dumps(eviction), "application/json", WriteOptions()
     try:
-        with page_write("create", pods, identity=identity, namespace=namespace, name=name, subresource="eviction"):
-            evictions.post(pods, where, body, content_type=json, identity=identity, options=options)
+        evictions.evict(pod, identity=identity)
     except NotFound:
         return ""
     except ApiError as refusal:

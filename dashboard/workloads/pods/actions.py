@@ -19,12 +19,14 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, node_of
 from dashboard.kit.differences import DiffLine, difference, dump
 from dashboard.kit.evictions import lost_with, what_stays
+from dashboard.kit.forms import plain
 from dashboard.kit.previews import ActionEffect, Link, consequences, not_changed
 from dashboard.templatetags.kit import counted, joined, page_url, pod_url
 from dashboard.workloads.changes import kept_as_it_is
 from dashboard.workloads.pods.forms import free_name, manifest, stem_of
 from insight.advice import in_words
 from manciple.api import verbs
+from manciple.api.destination import Successor
 from manciple.people import Person
 from manciple.store import objects
 from manciple.store.objects import decoded
@@ -149,7 +151,7 @@ class Replacement:
     """The objects that go and that come, with what is said of them: sentences and differences."""
 
     old: list[tuple[Kind, ApiObject]] = field(default_factory=list)
-    new: list[tuple[Kind, ApiObject]] = field(default_factory=list)
+    new: list[Successor] = field(default_factory=list)
     lines: list[tuple[str, str]] = field(default_factory=list)
     differences: list[tuple[str, Sequence[DiffLine]]] = field(default_factory=list)
 
@@ -157,7 +159,8 @@ class Replacement:
         """Create `written` under this name, in the place of `before`."""
         document = manifest(written)
         document["metadata"]["name"] = name
-        self.new.append((kind(resource), codec.decode_document(kind(resource), document, strictness="Strict").object))
+        made = codec.decode_document(kind(resource), document, strictness="Strict").object
+        self.new.append(Successor(kind(resource), made, of=before))
         if lines := difference(dump(manifest(before)), dump(document)):
             self.differences.append((f"{_TITLES[resource]} {name}", lines))
 
@@ -256,7 +259,7 @@ def effect_of_replacement(
         try:
             verbs.replace_all(found.old, found.new, identity=person.identity, dry_run=True)
         except ApiError as refusal:
-            refused = refusal.message.rstrip(".")
+            refused = plain(refusal.message).rstrip(".")
     then = ""
     if not refused:
         answer = simulate(Question(workload=workload, changes=changes), timeout=1.0)

@@ -38,7 +38,7 @@ from manciple.people import Person
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
-from manciple.wire.resources import NODES, Key, kind
+from manciple.wire.resources import NODES, SLICES, Key, kind
 from manciple.wire.validation import natural
 from scheduling.allocator import Allocated, Unallocatable
 from scheduling.allocator.allocation import Examined
@@ -570,8 +570,9 @@ def read_why(explained: Explanation, person: Person, changes: Changes) -> Why:
     return Why(
         verdict=verdict,
         sections=parts.sections,
-        nodes=parts.nodes,
-        held=read_held(parts.contested, person),
+        # By name for those alone who may see them elsewhere; how many there are is no secret.
+        nodes=parts.nodes if person.may("list", NODES) else None,
+        held=read_held(parts.contested if person.may("list", SLICES) else (), person),
         judged=not isinstance(explained.cause, NotJudged),
     )
 

@@ -12,7 +12,7 @@ from manciple.wire.resources import CLAIMS, NODES, PODS, SLICES
 
 def header(*resources: str) -> MirrorHeader:
     missing = [Gap(one, f"you may not list {one}") for one in resources]
-    return MirrorHeader(context="prod", away_since=None, gaps=missing)
+    return MirrorHeader(context="prod", acts=False, away_since=None, gaps=missing)
 
 
 @pytest.mark.parametrize(

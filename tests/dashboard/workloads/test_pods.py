@@ -10,7 +10,7 @@ import pytest
 from django.template import Context, Template
 from django.test import Client
 
-from claims.models import Pod
+from claims.models import AllocatedDevice, Pod
 from dashboard.workloads.pods import views
 from dashboard.workloads.pods.queries import COLUMNS
 from dashboard.workloads.pods.why import short_form
@@ -36,6 +36,33 @@ def test_those_that_wait_come_first_with_the_reason(pages: Client, cluster: Clus
     assert "still not schedulable" not in text
     assert "theirs" not in text
     assert "theirs" in close_words(pages, "/pods")
+
+
+def test_the_tab_of_waiting_pods_has_no_column_that_is_empty_for_all_of_them(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    wants(cluster, "a")
+    wants(cluster, "z")
+    of_placed = {"node", "devices"}
+    for query, drawn in {"": True, "state=Waiting": False, "state=Starting": True}.items():
+        answer = pages.get(f"/pods?{query}")
+        heads = {head.title.lower() for head in answer.context["table"].heads}
+        assert heads & of_placed == (of_placed if drawn else set()), query
+        row = answer.content.decode().partition('<tr id="p-default-')[2].partition("</tr>")[0]
+        assert row.count("<td") == len(heads) + bool(answer.context["table"].acts), query
+    chosen = pages.get("/pods?state=Waiting&cols=pod,node").context["table"]
+    assert [head.title for head in chosen.heads][-2:] == ["Node", "Why it waits"]
+    assert {"node", "devices"} <= pages.get("/pods.json?state=Waiting").json()["items"][0].keys()
+
+
+def test_what_a_pod_only_looks_at_is_not_counted_as_held(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    for name in ("holds", "looks"):
+        wants(cluster, name, count=1)
+    looks = AllocatedDevice.objects.filter(claim__name="looks")
+    assert looks.update(admin_access=True) == 1
+    for sort, expected in {"-devices": ["holds 1", "looks 0"], "devices": ["looks 0", "holds 1"]}.items():
+        rows = pages.get(f"/pods?sort={sort}").context["table"].rows
+        assert [f"{row.name} {row.devices}" for row in rows] == expected
 
 
 def test_a_waiting_pod_says_who_holds_the_devices_and_their_holder_shows_them(pages: Client, cluster: Cluster) -> None:

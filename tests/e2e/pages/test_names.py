@@ -84,9 +84,24 @@ BROKEN = """() => [...document.querySelectorAll(".top .nav > a, .top .nav summar
 }).map((one) => one.textContent)"""
 
 #: Cells of a list on a phone that leave room beside them.
-NARROW = """() => [...document.querySelectorAll(".tbl.stack tbody td:not(.pick, .end)")].filter((one) =>
-  one.offsetParent && getComputedStyle(one).position === "static" && one.offsetWidth < one.parentElement.offsetWidth
+NARROW = """() => [...document.querySelectorAll(".tbl.stack tbody :is(td, th):not(.pick, .end)")].filter((one) =>
+  one.offsetParent && getComputedStyle(one).position === "static"
+  && one.offsetWidth < one.parentElement.offsetWidth * (one.localName === "th" ? 0.6 : 1)
 ).map((one) => `${one.offsetWidth} px: ${one.textContent.trim().slice(0, 60)}`)"""
+#: Captions, tools and marks of axes that lie on each other.
+COVERED = """() => {
+  const places = "main .sheet > header h2, main .list-tools summary, main .list-tools > a, main .axis .tick i";
+  const texts = [...document.querySelectorAll(places)];
+  const shown = texts.filter((one) => one.checkVisibility() && !one.matches(".sr"));
+  const boxes = shown.map((one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    return [one.textContent.trim(), range.getBoundingClientRect()];
+  });
+  const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  const pairs = boxes.flatMap((one, at) => boxes.slice(at + 1).map((other) => [one, other]));
+  return pairs.filter(([[, a], [, b]]) => meet(a, b)).map(([[one], [other]]) => `${one} on ${other}`);
+}"""
 
 
 def manifests(name: str) -> list[dict[str, Any]]:
@@ -181,10 +196,11 @@ def test_the_navigation_stands_on_one_line_at_every_width_and_widens_no_page(pag
 def test_the_cells_of_a_list_have_the_width_of_a_phone(page: Page, up: Up) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     narrow = {}
-    for path in ("/nodes", "/nodes/node-1", "/drivers/gpu.example.com", "/classes", "/events", "/audit", "/usage"):
+    pages = ("/nodes", "/nodes/node-1", "/drivers/gpu.example.com", "/classes", "/namespaces", "/events", "/audit")
+    for path in (*pages, "/usage", "/timeline"):
         page.goto(f"{up.web}{path}")
         rows = page.locator("main .tbl.stack tbody tr, main .empty").first
-        expect(rows if path not in ("/audit", "/usage") else page.locator("main")).to_be_visible()
-        if found := page.evaluate(NARROW):
+        expect(rows if path not in ("/audit", "/usage", "/timeline") else page.locator("main")).to_be_visible()
+        if found := page.evaluate(NARROW) + page.evaluate(COVERED):
             narrow[path] = found
     assert narrow == {}

@@ -112,7 +112,7 @@ def test_either_of_two_may_be_killed_and_nothing_is_copied_twice(pair: Pair, clu
 
     leader.running.kill()
     cluster.made(PODS, pod("meanwhile", nodeSelector={"disk": "ssd"}))
-    wait_for("the other one to copy", other.leads, timeout=15)
+    wait_for("the other one to copy", other.leads)
     other.shows(f"/pods/{NAMESPACE}/meanwhile", "Why it waits")
     cluster.patch(f"{PODS}/before", {"metadata": {"labels": {"team": "seismics"}}})
     other.shows(f"/pods/{NAMESPACE}/before?tab=yaml", "seismics")
@@ -127,11 +127,11 @@ def test_either_of_two_may_be_killed_and_nothing_is_copied_twice(pair: Pair, clu
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-    wait_for("the one that still works to copy", leader.leads, timeout=15)
+    wait_for("the one that still works to copy", leader.leads)
     cluster.delete(f"{PODS}/meanwhile", grace=0)
     leader.shows(f"/pods/{NAMESPACE}/meanwhile", "does not exist|was deleted|ended")
     other.running.resume()
-    wait_for("the one that was cut off to notice", lambda: not other.leads(), timeout=15)
+    wait_for("the one that was cut off to notice", lambda: not other.leads())
     other.shows(f"/pods/{NAMESPACE}/meanwhile", "does not exist|was deleted|ended")
     assert pair.leader() is leader
 

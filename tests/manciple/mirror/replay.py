@@ -2,7 +2,7 @@
 
     with Replay(objects) as server: server.kubeconfig(tmp_path)
 
-What is asked for is noted in `asked`. Nothing can be written.
+What is asked for is noted in `asked`. Nothing can be written, but to a `writable.Writable`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,19 @@ class Replay:
 
             def do_GET(self) -> None:
                 replay.asked.append(self.path)
-                code, headers, body = replay.respond(self.path, self.headers)
+                self._tell(*replay.respond(self.path, self.headers))
+
+            def _take(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                answer = replay.write(self.command, self.path, self.headers, body)
+                if answer is None:
+                    self.close_connection = True
+                    return
+                self._tell(*answer)
+
+            do_POST = do_PATCH = do_DELETE = _take  # noqa: N815 - the library's names
+
+            def _tell(self, code: int, headers: Mapping[str, str], body: bytes | Iterator[bytes]) -> None:
                 if not isinstance(body, bytes):
                     self._stream(body)
                     return
@@ -140,6 +152,10 @@ class Replay:
             groups = self._aggregated() if wants else self._groups()
             return 200, {}, json.dumps({"gitVersion": self.git_version} if path == "/version" else groups).encode()
         return self._resource(path, query)
+
+    def write(self, _method: str, _target: str, _headers: Any, _body: bytes) -> Answer | None:
+        """None: the connection ends without an answer."""
+        return self._status(405, "it only reads")
 
     def _resource(self, path: str, query: Mapping[str, list[str]]) -> Answer:
         parts = path.strip("/").split("/")

@@ -141,12 +141,18 @@ def test_who_was_cut_off_in_the_middle_of_a_write_writes_nothing_once_another_on
         assert reached.wait(30)
         in_threads(end_session_of_leader)
         until(lambda: second.has_listed)
-        assert entries() == [*before, ("ADDED", "pods", "late")]
+        newer = pod("late", priorityClassName="urgent")
+        server.put("pods", newer)
+        until(lambda: "urgent" in str(stored("pods").get("team-a/late")))
+        written = [*before, ("ADDED", "pods", "late"), ("MODIFIED", "pods", "late")]
+        assert entries() == written
         go_on.set()
         until(lambda: bool(refused))
         server.put("pods", pod("later"))
         until(lambda: "team-a/later" in stored("pods"))
-        assert entries() == [*before, ("ADDED", "pods", "late"), ("ADDED", "pods", "later")]
+        first.leadership.stop()
+        first.thread.join(30)
+        assert entries() == [*written, ("ADDED", "pods", "later")], "what it held was out of date"
         assert len(first.terms) == 1
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import msgspec
 import pytest
 from django.db import OperationalError, connection
 
@@ -14,7 +15,7 @@ from inventory.kinds import gates
 from manciple.mirror import standing
 from manciple.mirror.replicator import Replicator
 from manciple.mirror.sources import COPIED, Reach
-from manciple.mirror.stored_copy import StoredCopy
+from manciple.mirror.stored_copy import Change, StoredCopy
 from tests.manciple.mirror.clusters import claim, cluster, device_class, holding, remote_of
 from tests.manciple.mirror.living import KINDS, Living
 from tests.manciple.mirror.test_copying import assert_equal, stored
@@ -79,6 +80,25 @@ def test_every_kind_is_listed_and_changes_follow_and_it_ends_when_it_is_told_to(
         server.delete("pods", "team-b", "holder-0")
         until(lambda: "team-a/late" in stored("resourceclaims") and not stored("pods"))
         assert_equal(server, "pods", "resourceclaims", "nodes", "resourceslices", "deviceclasses")
+
+
+def test_what_the_cluster_answered_is_stored_at_once_and_what_it_tells_later_changes_nothing(server: Living) -> None:
+    with replicated(server) as replicator:
+        assert replicator.listed.wait(30)
+        made = server.put("resourceclaims", claim("mine"))
+        source, meta = KINDS["resourceclaims"], made["metadata"]
+        version = meta["resourceVersion"]
+        change = Change(source, "v1", meta["uid"], "team-a", "mine", version, msgspec.json.encode(made))
+        assert replicator.keep(change)
+        before = stored("resourceclaims")["team-a/mine"]
+        server.delete("resourceclaims", "team-b", "holder-0")
+        until(lambda: "team-b/holder-0" not in stored("resourceclaims"))
+        assert stored("resourceclaims")["team-a/mine"] == before
+
+
+def test_a_replicator_that_does_not_run_stores_nothing(server: Living) -> None:
+    change = Change(KINDS["pods"], "v1", "u", "team-a", "x", "1", None, gone=True)
+    assert not Replicator(remote_of(server), sources=COPIED, context="lab").keep(change)
 
 
 def test_an_installation_that_is_no_mirror_says_so() -> None:

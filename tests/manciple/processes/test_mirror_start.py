@@ -27,13 +27,15 @@ LINK = "http://127.0.0.1:1/enter?key=k"
 class Started:
     """A mirror whose parts only say that they began. looks: how often it was looked whether the cluster is listed."""
 
-    def __init__(self, folder: Path, patched: pytest.MonkeyPatch, *, copied: bool) -> None:
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch, *, copied: bool, listed: bool = False) -> None:
         self.log = list[str]()
         self.looks = 0
         mark = Mark(context="lab", server="http://127.0.0.1:1", copied=copied)
         remote = Remote(Access(cluster=Cluster(server=mark.server), user=User()))
         self.system = MirrorSystem(remote, Folder(folder), mark, namespace="", entrance=cast("Entrance", None))
         self.listed = threading.Event()
+        if listed:
+            self.listed.set()
 
         @contextmanager
         def worker() -> Iterator[None]:
@@ -84,6 +86,16 @@ def test_an_earlier_copy_is_followed_and_shown_at_once(tmp_path: Path, monkeypat
     started = Started(tmp_path, monkeypatch, copied=True)
     wait_for("the link is told", lambda: LINK in started.log)
     assert not started.listed.is_set()
+    started.stop()
+    assert set(started.log) == {"worker", "caches", LINK, "worker ends"}
+
+
+def test_what_another_process_has_copied_is_followed_and_shown_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = Started(tmp_path, monkeypatch, copied=False, listed=True)
+    wait_for("the link is told", lambda: LINK in started.log)
+    assert started.looks == 0
     started.stop()
     assert set(started.log) == {"worker", "caches", LINK, "worker ends"}
 
