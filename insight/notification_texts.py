@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from django.conf import settings
 from django.db.models import Exists, OuterRef
 from django.urls import reverse
 
@@ -20,13 +21,14 @@ from claims.causes.messages import clause
 from claims.models import AllocatedDevice, DeviceKey, Ending, QuotaLimit
 from insight.start_estimates import never_started
 from inventory.models import Impairment, Incident, Pool
-from inventory.reachability import nodes_with_leases, unreachable
+from inventory.reachability import nodes_with_leases, renewed_at, unreachable
 from manciple.audit import searching
 from manciple.durations import duration
+from manciple.gaps import lacking
 from manciple.notifications.models import Happening
 from manciple.notifications.recording import NewsItem
 from manciple.store.records import EventRecord
-from manciple.wire.resources import DELETED
+from manciple.wire.resources import DELETED, SLICES
 from scheduling.models import QueuedPod
 from workloads.kinds.jobs import JOB
 from workloads.kinds.summaries import State
@@ -218,15 +220,19 @@ class Wrong:
 
 
 def silent_nodes(now: datetime) -> Iterator[Wrong]:
-    """Nodes that are unreachable, as every page has it."""
+    """Nodes that are unreachable, as every page has it. In a mirror, not all Leases are known."""
+    renewed, never = (renewed_at(now), "") if settings.MIRROR else ({}, ": it never reported")
     for node in nodes_with_leases().filter(unreachable(now)).order_by("position", "name"):
-        heard = f" {duration((now - node.renewed_at).total_seconds())} ago" if node.renewed_at else ""
-        line = f"Node {node.name} is unreachable: " + (f"last heard of{heard}" if heard else "it never reported")
+        at = node.renewed_at or renewed.get(node.name)
+        heard = never if at is None else f": last heard of {duration((now - at).total_seconds())} ago"
+        line = f"Node {node.name} is unreachable{heard}"
         yield _wrong(Happening.NODE_SILENT, node.name, line, node.get_absolute_url())
 
 
 def incomplete_pools(_now: datetime) -> Iterator[Wrong]:
     """Pools with too few or too many slices, and pools that claims hold devices of and nobody publishes any more."""
+    if lacking(SLICES):
+        return
     for pool in Pool.objects.filter(complete=False).order_by("driver", "name", "node_name"):
         where = f" on {pool.node_name}" if pool.node_name else ""
         line = (

@@ -7,19 +7,24 @@
 Ages are those of writes, by the clock of whoever wrote the log: what a node writes into its Lease may be a day off. The
 controller marks the Node a few seconds after the Lease is overdue, and only while a worker runs; the read model does
 not wait for it, so a page never calls a device free, healthy or in use while nobody knows.
+
+In a mirror, the Leases are those that were seen renewed there (`manciple.renewals`), and a node that never reported is
+its cluster's to judge: its clock is not ours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import DateTimeField, Q, QuerySet, Value
 
 from inventory.models import Node
 from manciple.per_process import PerProcess
+from manciple.renewals import renewals
 from manciple.store import history
 from manciple.wire.resources import LEASES, kind
 
@@ -52,25 +57,38 @@ def is_silent(created_at: datetime | None, signs: SignsOfLife, now: datetime) ->
 
 def is_unreachable(condition: str, created_at: datetime | None, renewed_at: datetime | None, now: datetime) -> bool:
     """condition: the status of the Ready condition, "" where there is none."""
-    if condition == "Unknown":
-        return True
+    if condition == "Unknown" or settings.MIRROR:
+        return condition == "Unknown" or (renewed_at is not None and is_silent(None, SignsOfLife(renewed_at), now))
     # Without a Lease there is only the report: the controller knows how old that is, and says Unknown in time.
     return (renewed_at is not None or not condition) and is_silent(created_at, SignsOfLife(renewed_at), now)
 
 
+def renewed_at(now: datetime, *, names: frozenset[str] | None = None) -> Mapping[str, datetime]:
+    """When the Lease of each node was last renewed, or only of those of `names`; in a mirror, as far as it is known."""
+    if settings.MIRROR:
+        return renewals.value.of_nodes(now)
+    return history.last_written(kind(LEASES), LEASE_NAMESPACE, names=names)
+
+
 def nodes_with_leases() -> QuerySet[Any]:
-    """All nodes with `renewed_at`, for `unreachable`."""
+    """All nodes with `renewed_at`, for `unreachable`; None in a mirror."""
+    if settings.MIRROR:
+        return Node.objects.annotate(renewed_at=Value(None, DateTimeField()))
     return Node.objects.annotate(renewed_at=history.last_write_of(kind(LEASES), LEASE_NAMESPACE, "name"))
 
 
 def unreachable(now: datetime) -> Q:
     """`is_unreachable` for rows of `nodes_with_leases`."""
+    if settings.MIRROR:
+        return Q(condition="Unknown") | Q(name__in=list(renewals.value.silent_nodes()))
     never = Q(condition="", renewed_at=None, created_at__lt=now - STARTUP_GRACE)
     return Q(condition="Unknown") | Q(renewed_at__lt=now - GRACE) | never
 
 
 #: Nodes whose Leases are all looked at each time. Of more, a Lease is looked at again when it may be overdue.
 SMALL = 100
+#: For how long an answer is good in a mirror.
+COPIED_FOR = timedelta(seconds=5)
 #: How long the number of nodes is cached.
 COUNTED_FOR = timedelta(minutes=1)
 
@@ -98,6 +116,8 @@ def looked_at(now: datetime) -> tuple[frozenset[str], datetime]:
     overdue later. Where there are any the answer is of this moment alone: they may come back.
     """
     found, scan = unreachable_nodes(now), _last_scan.value
+    if settings.MIRROR:
+        return found, now + COPIED_FOR
     return found, now if found or scan is None else scan.due
 
 
@@ -110,6 +130,8 @@ def unreachable_nodes(now: datetime) -> frozenset[str]:
 
 
 def _unreachable_nodes(now: datetime) -> frozenset[str]:
+    if settings.MIRROR:
+        return frozenset(nodes_with_leases().filter(unreachable(now)).values_list("name", flat=True))
     counted, scan = _last_count.value, _last_scan.value
     if counted is None or not counted[0] <= now < counted[0] + COUNTED_FOR:
         counted = _last_count.value = (now, Node.objects.count())

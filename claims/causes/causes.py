@@ -496,13 +496,14 @@ class NoNodeFits(Cause, frozen=True, kw_only=True):
 class NotPlaced(Cause, frozen=True, kw_only=True):
     """It fits, and `scheduler` has not placed it. nodes: some of those on which it fits, and how many more.
 
-    seconds: since when it waits; 0 where that stands beside it.
+    seconds: since when it waits; 0 where that stands beside it. silent: its scheduler's Lease is overdue.
     """
 
     scheduler: str
     nodes: tuple[str, ...] = ()
     more: int = 0
     seconds: int = 0
+    silent: bool = False
 
 
 class NotJudged(Cause, frozen=True):

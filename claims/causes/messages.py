@@ -409,7 +409,8 @@ def _not_placed(cause: causes.NotPlaced) -> str:
     named = ", ".join(f"`{one}`" for one in cause.nodes)
     more = f" and {cause.more} more" if cause.more else ""
     waits = f" for {duration(cause.seconds)}" if cause.seconds else ""
-    return f"it fits{f' on {named}{more}' if named else ''}; `{cause.scheduler}` has not placed it{waits}"
+    silent = ", and does not renew its Lease" if cause.silent else ""
+    return f"it fits{f' on {named}{more}' if named else ''}; `{cause.scheduler}` has not placed it{waits}{silent}"
 
 
 def _as_many_as_may(cause: causes.ClaimInUse) -> str:

@@ -202,6 +202,8 @@ def outside(cause: AnyCause) -> str:
             found = _next_of_few(cause)
         case causes.NotJudged(forbidden=True):
             found = "Ask somebody who may list them, or ask for a role that may."
+        case causes.NotPlaced(scheduler=scheduler, silent=True):
+            found = f"Start `{scheduler}`: its Lease is overdue."
         case causes.NotPlaced(scheduler=scheduler):
             found = f"See whether `{scheduler}` runs, and what it logs of the pod."
     return found or topic_of(cause).next_step

@@ -31,8 +31,9 @@ from claims.projectors import pools_by_device
 from inventory import impairments
 from inventory.kinds.pools import PoolKey
 from inventory.models import Pool
-from inventory.reachability import GRACE, nodes_with_leases, unreachable_nodes
+from inventory.reachability import GRACE, renewed_at, unreachable_nodes
 from manciple.controllers.declaration import Controller
+from manciple.gaps import lacking
 from manciple.per_process import PerProcess
 from manciple.store import event_log, sql
 from manciple.wire.resources import CLAIMS, DELETED, MODIFIED, NODES, SLICES
@@ -73,7 +74,9 @@ _last_look_at_claims = PerProcess[_Look[Mapping[DeviceKey, str]] | None](lambda:
 
 def reconcile(now: datetime) -> int:
     """Returns 0: incidents are no objects of the API."""
-    nodes, pools = _unreachable_nodes(now), _incomplete_pools(now)
+    nodes = _unreachable_nodes(now)
+    # What a mirror may not read may be published.
+    pools = _incomplete_pools(now) if not lacking(SLICES) else {}
     devices = _held_twice(now) if settings.MIRROR else {}  # elsewhere the index refuses it
     with transaction.atomic():
         impairments.record_unreachable(nodes, at=now)
@@ -86,8 +89,8 @@ def _unreachable_nodes(now: datetime) -> Mapping[str, datetime]:
     """name -> since when: the moment at which its Lease was overdue."""
     if not (names := unreachable_nodes(now)):
         return {}
-    rows = nodes_with_leases().filter(name__in=names).values_list("name", "renewed_at")
-    return {name: min(renewed_at + GRACE, now) if renewed_at else now for name, renewed_at in rows}
+    renewed = renewed_at(now, names=names)
+    return {name: min(at + GRACE, now) if (at := renewed.get(name)) else now for name in names}
 
 
 def _incomplete_pools(now: datetime) -> Mapping[PoolKey, tuple[datetime, str]]:

@@ -199,7 +199,7 @@ def _cut(card: Card, now: PoolState) -> Unit:
     lost = now.is_unreachable(card.candidates[0])
     if lost or not now.complete:
         held = tuple(one for candidate in card.candidates for one in holders.get(candidate.key, ()))
-        state = DeviceState.UNREACHABLE if lost else DeviceState.UNPUBLISHED
+        state = DeviceState.UNREACHABLE if lost else now.unpublished
         return Unit(stands=card.candidates[0], state=state, holders=held, card=card.candidates)
     held_partitions = [candidate for candidate in card.partitions if candidate.key in holders]
     if whole is not None and (whole.key in holders or not (held_partitions or _is_cut(card, whole))):
@@ -299,7 +299,7 @@ class PoolState:
     """What is published of a pool, and who holds which of its devices. Compared by identity.
 
     pool: without slices where nobody publishes it, though somebody holds something of it. closed: the devices that only
-    nodes see which accept no pods (`claims.devices.nodes`). unreachable: nodes. sure: see `state_of`.
+    nodes see which accept no pods (`claims.devices.nodes`). unreachable: nodes. sure, listed: see `state_of`.
     """
 
     def __init__(
@@ -311,6 +311,7 @@ class PoolState:
         closed: frozenset[CandidateDevice] = frozenset(),
         unreachable: frozenset[str] = frozenset(),
         sure: bool = True,
+        listed: bool = True,
     ) -> None:
         """layout: of this very pool, where it is known."""
         self.pool = pool
@@ -318,13 +319,26 @@ class PoolState:
         self.unreachable = unreachable
         self.layout = layout_of(pool) if layout is None else layout
         self.closed = closed
-        self.sure = sure
+        self.sure, self.listed = sure, listed
 
     def now(
-        self, holders: Holders, *, closed: frozenset[CandidateDevice], unreachable: frozenset[str], sure: bool = True
+        self,
+        holders: Holders,
+        *,
+        closed: frozenset[CandidateDevice],
+        unreachable: frozenset[str],
+        sure: bool = True,
+        listed: bool = True,
     ) -> PoolState:
         """The same pool with these holders, while these devices are closed and these nodes unreachable."""
-        return PoolState(self.pool, holders, self.layout, closed=closed, unreachable=unreachable, sure=sure)
+        return PoolState(
+            self.pool, holders, self.layout, closed=closed, unreachable=unreachable, sure=sure, listed=listed
+        )
+
+    @property
+    def unpublished(self) -> DeviceState:
+        """Of a device without a slice, or of an incomplete pool: which it is not known to be where slices are not."""
+        return DeviceState.UNPUBLISHED if self.listed else DeviceState.UNKNOWN
 
     def is_unreachable(self, one: CandidateDevice) -> bool:
         return bool(self.unreachable) and one.node in self.unreachable
@@ -384,7 +398,7 @@ class PoolState:
     def state(self, device: DeviceKey) -> DeviceState:
         found = self.candidate(device)
         if found is None:
-            return state_of(None, (), unreachable=device[3] in self.unreachable)
+            return state_of(None, (), unreachable=device[3] in self.unreachable, listed=self.listed)
         return self.state_of(found)
 
     def state_of(self, one: CandidateDevice) -> DeviceState:
@@ -406,6 +420,7 @@ class PoolState:
             blocked=blocked,
             unreachable=self.is_unreachable(one),
             sure=self.sure,
+            listed=self.listed,
         )
 
 
@@ -482,7 +497,9 @@ class DeviceSnapshot:
 
     def state(self, device: DeviceKey) -> DeviceState:
         pool = self.pools.get(pool_of(device))
-        return DeviceState.UNPUBLISHED if pool is None else pool.state(device)
+        if pool is None:
+            return DeviceState.UNPUBLISHED if SLICES not in self.missing else DeviceState.UNKNOWN
+        return pool.state(device)
 
     def state_of(self, candidate: CandidateDevice) -> DeviceState:
         return self.pools[candidate.home].state_of(candidate)
@@ -649,10 +666,11 @@ class DeviceCache(View):
             stays = known.closed if known is not None and key not in on_changed_nodes else None
             closed = closed_devices(pool, self._nodes.now) if stays is None else stays
             unreachable, sure = self._nodes.unreachable, not self._missing - {SLICES}
+            listed = SLICES not in self._missing
             if known is None:
-                known = PoolState(pool, holders, closed=closed, unreachable=unreachable, sure=sure)
+                known = PoolState(pool, holders, closed=closed, unreachable=unreachable, sure=sure, listed=listed)
             else:
-                known = known.now(holders, closed=closed, unreachable=unreachable, sure=sure)
+                known = known.now(holders, closed=closed, unreachable=unreachable, sure=sure, listed=listed)
             if not known.pool.slices and not holders:
                 self._pools.pop(key, None)
             else:

@@ -78,14 +78,17 @@ def state_of(
     blocked: bool = False,
     unreachable: bool = False,
     sure: bool = True,
+    listed: bool = True,
 ) -> DeviceState:
     """What a person must know first wins. candidate: None where nobody publishes it; complete: its pool is.
 
     closed: no node that sees it accepts pods. blocked: others hold hardware that it needs. unreachable: its node is, so
-    nothing else is certain. sure: whether everything is known that could keep it from being free.
+    nothing else is certain. sure: whether everything is known that could keep it from being free. listed: whether all
+    slices are known.
     """
     if unreachable or candidate is None or not complete:
-        return DeviceState.UNREACHABLE if unreachable else DeviceState.UNPUBLISHED
+        unpublished = DeviceState.UNPUBLISHED if listed else DeviceState.UNKNOWN
+        return DeviceState.UNREACHABLE if unreachable else unpublished
     if candidate.fence:
         return candidate.fence
     if not holders:

@@ -27,13 +27,14 @@ from claims.causes.messages import brief
 from claims.causes.next_steps import topic_of
 from claims.devices.cache import DeviceSnapshot
 from claims.devices.states import OUT_OF_USE, DeviceState
+from claims.kinds.pod_strategy import DEFAULT_SCHEDULER
 from claims.models import Pod
 from dashboard.inventory.devices.grid import STATES, bar_of, in_words, lines_of
 from dashboard.inventory.incidents import OpenIncidents, count_open
 from dashboard.kit import charts
 from dashboard.kit.guards import listing
 from dashboard.kit.meters import IdleList, read_idle
-from dashboard.kit.mirrored import agent
+from dashboard.kit.mirrored import agent, known_count, known_figure
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.templatetags.kit import clock, counted, driver_url, node_url, page_url
 from dashboard.tools.events import EventQuery, ShownEvent, find
@@ -46,17 +47,19 @@ from insight.how_many_fit import how_many
 from insight.usage import ALL, UsageOfMoment, minute_of, nonzero, sampled_every, samples_since, stranded_now
 from inventory.kinds.pools import PoolKey
 from inventory.models import Node
-from inventory.reachability import LEASE_NAMESPACE
+from inventory.reachability import renewed_at
 from manciple import layout
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Heartbeat
 from manciple.durations import duration
+from manciple.gaps import lacking
 from manciple.people import Person, person_of
 from manciple.per_process import PerProcess
-from manciple.store import event_log, history, space, sql
+from manciple.renewals import renewals
+from manciple.store import event_log, space, sql
 from manciple.store.event_log import latest_revision
 from manciple.store.history import last_change
-from manciple.wire.resources import CLASSES, LEASES, NODES, SLICES, kind
+from manciple.wire.resources import CLAIMS, CLASSES, NODES, SLICES
 from manciple.wire.validation import natural
 from scheduling.models import QueuedPod, UsageSample
 from scheduling.rehearsal.move_proposals import UNKNOWN as UNPROPOSED
@@ -123,16 +126,19 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         devices=bool(signs.nodes) and census.total > 0, classes=bool(census.classes), pods=Pod.objects.exists()
     )
     drivers = len({pool.key[0] for pool in census.snapshot.published_pools})
-    devices, published = counted(census.total, "device"), len(census.snapshot.candidates)
-    if published > census.total:
-        devices = f"{devices} ({published:,} published, with each partition)"
-    numbers = (counted(len(signs.nodes), "node"), devices, counted(drivers, "driver"))
+    published = len(census.snapshot.candidates)
+    parts = f" ({published:,} published, with each partition)" if published > census.total else ""
+    numbers = (
+        known_count(len(signs.nodes), "node"), f"{known_count(census.total, 'device')}{parts}",
+        known_count(drivers, "driver", of="devices"),
+    )  # fmt: skip
     context = OverviewContext(
         place="overview",
         revision=revision,
         # First steps are for an installation where nobody has taken them; a mirror cannot tell.
         steps=None if settings.MIRROR or (steps.devices and steps.classes and steps.pods) else steps,
         counted=", ".join(numbers),
+        total=census.total,
         figures=figures(census.totals, census.snapshot),
         classes=[capacity_row(one, stranded.get(one.name)) for one in census.classes],
         any_stranded=bool(stranded),
@@ -167,6 +173,7 @@ class OverviewContext(PageContext):
 
     steps: FirstSteps | None
     counted: str
+    total: int
     figures: Sequence[StateCount]
     classes: Sequence[CapacityRow]
     any_blocked: bool
@@ -225,7 +232,8 @@ def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> 
 
 def _with_held(aside: str, held: int) -> str:
     """held: of these devices, those that a claim holds, which count as held as well."""
-    return ", ".join(filter(None, (aside, f"{held:,} held" if held else "")))
+    told = "held not known" if lacking(CLAIMS) else f"{held:,} held" if held else ""
+    return ", ".join(filter(None, (aside, told)))
 
 
 def capacity_row(one: ClassCount, stranded: float | None = None) -> CapacityRow:
@@ -371,7 +379,7 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
     began = time.perf_counter()
     counter = sql.counter()
     ping, room = time.perf_counter() - began, space.measure()
-    heard = history.last_written(kind(LEASES), LEASE_NAMESPACE)
+    heard = renewed_at(now)
     waiting = QueuedPod.objects.waiting().restrict(person)
     return HealthSigns(
         now=now,
@@ -384,7 +392,8 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
             )
             for name, ready in Node.objects.order_by("name").values_list("name", "ready")
         ],
-        drivers=_drivers(snapshot, revision=counter.current),
+        # Of slices that may not be read, a mirror cannot say that they are gone.
+        drivers=[] if lacking(SLICES) else _drivers(snapshot, revision=counter.current),
         processes=[
             ProcessSign(name=name, seen=seen, **lately)
             for name, seen, lately in Heartbeat.objects.order_by("name").values_list("name", "seen_at", "lately")
@@ -406,6 +415,7 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
         ping=ping,
         redis_away=not event_log.is_connected(),
         whole=person.namespaces is None,
+        silent_scheduler=renewals.value.silent_since(DEFAULT_SCHEDULER),
     )
 
 
@@ -563,7 +573,10 @@ class QueueSign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSigns:
-    """Everything that the lines are made of. whole: the person sees the queue and the rates of all namespaces."""
+    """Everything that the lines are made of. whole: the person sees the queue and the rates of all namespaces.
+
+    silent_scheduler: in a mirror, when its default scheduler last renewed its Lease, where that is overdue.
+    """
 
     now: datetime
     nodes: Sequence[NodeSign] = ()
@@ -586,6 +599,7 @@ class HealthSigns:
     ping: float = 0.0  # seconds
     redis_away: bool = False
     whole: bool = True
+    silent_scheduler: datetime | None = None
 
 
 def lines(signs: HealthSigns) -> list[HealthLine]:
@@ -594,6 +608,8 @@ def lines(signs: HealthSigns) -> list[HealthLine]:
     found += [_driver(driver, signs.now) for driver in signs.drivers]
     if signs.drivers or signs.incidents.total:
         found.append(_incidents(signs))
+    if signs.silent_scheduler is not None:
+        found.append(_silent(signs.now, signs.silent_scheduler))
     found += [_scheduler(signs), _workers(signs), _periodic(signs)]
     if signs.redis_away:
         found.append(REDIS_AWAY)
@@ -719,6 +735,17 @@ def _scheduler(signs: HealthSigns) -> HealthLine:
     )
 
 
+def _silent(now: datetime, since: datetime) -> HealthLine:
+    what = f"`{DEFAULT_SCHEDULER}` last renewed its Lease {duration((now - since).total_seconds())} ago."
+    return HealthLine(
+        name="Scheduler there",
+        note="its Lease is overdue",
+        value="silent",
+        severity=ERR,
+        troubles=(Warning(what=what, step="No pod is placed until it runs."),),
+    )
+
+
 def _workers(signs: HealthSigns) -> HealthLine:
     alive = _alive(signs)
     troubles = [
@@ -785,10 +812,12 @@ def _incidents(signs: HealthSigns) -> HealthLine:
         f"{acknowledged} acknowledged" if acknowledged else "",
     ]
     none = f"{counted(out, 'device is', 'devices are')} out of service" if out else "no device is out of service"
+    if lacking(SLICES):
+        none = ""
     return HealthLine(
         name="Incidents",
         note=", ".join(filter(None, notes)) or none,
-        value=f"{found.unseen} open",
+        value=f"{known_figure(found.unseen, 'incidents')} open",
         url=page_url("incidents"),
         severity=WARN if found.unseen else OK,
     )

@@ -51,6 +51,7 @@ from insight.selector_matches import class_selectors, judge
 from inventory.models import Impairment, Incident, Node
 from manciple.audit.sign_ins import note_change
 from manciple.durations import duration
+from manciple.gaps import lacking
 from manciple.people import Person, demand, person_of
 from manciple.store import sql
 from manciple.store.event_log import latest_revision
@@ -83,6 +84,11 @@ TOPICS = "slices claims: pods: clock"
 WITHIN: Mapping[str, int] = {"Today": 0, "Since yesterday": 1, "7 days": 6, "30 days": 29}
 #: The cause of reports, which have no taint.
 REPORTED = "reported by agents"
+
+
+def _none() -> str:
+    """Of an incident's devices."""
+    return "Devices that are not known" if lacking(SLICES) else "No published device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +333,7 @@ class IncidentRow:
         if self.total == 1 and self.devices:
             return f"{self.devices[0].node or self.devices[0].pool} / {self.devices[0].name}"
         where = f" of {self.nodes[0]}" if len(self.nodes) == 1 else f" on {len(self.nodes)} nodes" if self.nodes else ""
-        return f"{self.total:,} devices{where}" if self.total else "No published device"
+        return f"{self.total:,} devices{where}" if self.total else _none()
 
     @property
     def shown_said(self) -> str:

@@ -39,6 +39,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "counted": ('{{ 1|counted:"device" }}, {{ 5000|counted:"device" }}, {{ 2|counted:"claim holds,claims hold" }}',),
     "number": ("{{ 5000|number }}",),
+    "figure": ('{% figure 5000 "free" %} devices are free',),
     "listed": ("{{ nodes|listed:2 }}",),
     "names": ("{% names linked 2 more=4 %}",),
     "meter": (

@@ -107,7 +107,7 @@ class AuditLine:
 
     @property
     def author(self) -> Author:
-        return Author(self.entry.username)
+        return Author.of(self.entry)
 
     @property
     def through(self) -> Author | None:

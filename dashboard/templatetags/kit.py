@@ -7,6 +7,7 @@ views write with the same functions.
 {{ row.devices|counted:"device" }}       1 device, 5,000 devices
 {{ names|listed:3 }}                     a, b, c and 2 more
 {% names holders 3 more=row.hidden %}    the same with links
+{% figure row.free "free" %}             a number, or that it is not known here
 {% meter limit.percent state="full" %}   a share of a limit, beside its numbers
 {% bar row.parts label=row.label %}      counts by state
 {% fact "Claims" held.claims %}          a term and its value, within a <dl>
@@ -38,9 +39,11 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import slugify
 
 from dashboard.kit.lists import ListQuery, Table
+from dashboard.kit.mirrored import MirrorHeader, counted_so_far
 from inventory import models
 from manciple import layout
 from manciple.durations import duration, moment
+from manciple.gaps import Gap
 from workloads.kinds.summaries import SUMMARIES
 
 register = template.Library()
@@ -321,6 +324,21 @@ def icon(name: str, size: int) -> SafeString:
 def number(value: Any) -> Any:
     """With thousands apart; what is no whole number stays as it is."""
     return f"{value:,}" if isinstance(value, int) else value
+
+
+@register.simple_tag(takes_context=True)
+def figure(context: Context, value: int | str, of: str) -> str:
+    """A count that a mirror may not know: `{% figure 7 "free" %}` is "7" where all that it depends on is known, "7+"
+    where there may be more, and a dash where it is not known. of: a state of devices, or a topic (`kit.mirrored`).
+    """
+    return counted_so_far(value, of.split(" ", 1)[0], context.get("mirror"))
+
+
+@register.simple_tag(takes_context=True)
+def unknown(context: Context, of: str) -> Sequence[Gap]:
+    """Why a mirror does not know all of a list: `{% unknown "claims:" as gaps %}`."""
+    header: MirrorHeader | None = context.get("mirror")
+    return header.lacks(of.split(" ", 1)[0]) if header is not None and of else ()
 
 
 @register.simple_tag

@@ -68,7 +68,7 @@ Document = dict[str, Any]
 
 # Who did something ---------------------------------------------------------------------------------------------------
 
-AuthorKind = Literal["person", "account", "node", "system", "nobody"]
+AuthorKind = Literal["person", "account", "node", "system", "manager", "nobody"]
 
 _NODE, _ACCOUNT, _CONTROLLER = "system:node:", "system:serviceaccount:", "system:serviceaccount:kube-system:"
 _NAMED = {
@@ -83,12 +83,22 @@ _NAMED = {
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """A person, or a part of the system. name: the identity's, as the API has it."""
+    """A person, or a part of the system. name: the identity's, as the API has it.
+
+    manager: of a copy from another cluster, the program that wrote the fields; whose request that was is not known.
+    """
 
     name: str
+    manager: str = ""
+
+    @classmethod
+    def of(cls, entry: Entry) -> Author:
+        return cls(entry.username, manager="" if entry.username else events.note_of(entry).manager or "")
 
     @property
     def kind(self) -> AuthorKind:
+        if self.manager:
+            return "manager"
         if self.name in ("", "system:anonymous"):
             return "nobody"
         if self.name.startswith(_NODE):
@@ -99,6 +109,8 @@ class Author:
 
     @property
     def label(self) -> str:
+        if self.manager:
+            return f"by {self.manager}"
         if self.name in _NAMED:
             return _NAMED[self.name]
         if self.name.startswith(_CONTROLLER):
@@ -114,7 +126,8 @@ class Author:
 
     @property
     def icon(self) -> str:
-        return {"node": "i-node", "account": "i-pod", "system": "i-over", "nobody": "i-alert"}.get(self.kind, "")
+        icons = {"node": "i-node", "account": "i-pod", "system": "i-over", "manager": "i-over", "nobody": "i-alert"}
+        return icons.get(self.kind, "")
 
 
 # History -------------------------------------------------------------------------------------------------------------
@@ -146,7 +159,7 @@ class ObjectChange:
 
     @property
     def author(self) -> Author:
-        return Author(self.entry.username)
+        return Author.of(self.entry)
 
     @property
     def through(self) -> Author | None:
@@ -159,8 +172,18 @@ class ObjectChange:
         return events.note_of(self.entry).user_agent
 
     @property
+    def copied(self) -> bool:
+        """It was there when the cluster was first copied, or first could be."""
+        return self.entry.verb == "list"
+
+    @property
+    def found(self) -> bool:
+        """A listing of another cluster showed it: when it happened is not known."""
+        return events.note_of(self.entry).found
+
+    @property
     def created(self) -> bool:
-        return self.entry.code == CREATED
+        return self.entry.code == CREATED and not self.copied
 
     @property
     def deleted(self) -> bool:
@@ -178,6 +201,8 @@ class ObjectChange:
     @property
     def did(self) -> str:
         """A verb that the fields follow."""
+        if self.copied:
+            return "wrote it last before it was first read"
         if self.created:
             return "created"
         if self.deleted:
@@ -187,7 +212,7 @@ class ObjectChange:
     @property
     def note(self) -> str:
         """In the place of fields."""
-        if self.created or self.deleted or self.fields:
+        if self.created or self.copied or self.deleted or self.fields:
             return ""
         return "no changes that people make" if self.known else "something; the log no longer has what"
 

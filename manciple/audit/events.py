@@ -18,6 +18,8 @@ from manciple.wire.registry import registry
 
 #: Annotations of ours: requests that an event stands for, where it is several; that a request was to change nothing.
 COUNT, DRY_RUN = "audit.manciple.dev/count", "audit.manciple.dev/dry-run"
+#: Of a copy from another cluster: the last field manager, since who wrote it is not known.
+FIELD_MANAGER = "audit.manciple.dev/field-manager"
 
 _read_note = msgspec.json.Decoder(Note).decode
 _encode = msgspec.json.Encoder().encode
@@ -86,7 +88,7 @@ def event_of(entry: Entry) -> AuditEvent:
         response_status=_status(entry),
         request_received_timestamp=note.request_received_timestamp or at,
         stage_timestamp=at,
-        annotations=note.annotations | _annotations(entry),
+        annotations=note.annotations | _annotations(entry) | ({FIELD_MANAGER: note.manager} if note.manager else {}),
     )
 
 

@@ -4,7 +4,8 @@ The log keeps a write's note for as long as its entry, which is an hour or so; b
 the database (`catch_up`): now and then by a controller, before the log is pruned, and by whoever reads the trail, so
 that nobody reads a trail that lacks what is committed. Renewals of Leases, and Events that parts of the system write,
 are left out: both are signs of life, and would be nearly all there is. What changes another's is in it. Copies of
-another cluster's objects are left out, too.
+another cluster's objects are in it where a history is kept of them: nobody's, and routine. One that a listing found is
+"list" where it came, for it was there before.
 
 Whoever adds entries holds the lock of the one `Place`, so ids become visible in their order.
 """
@@ -80,7 +81,8 @@ def _columns() -> str:
     """Of an entry of the log `e`, in the order of COLUMNS."""
     asking, acting = said("user", "username"), said("impersonatedUser", "username")
     deletes = f"e.type = 'DELETED' OR e.type = 'MODIFIED' AND {records.BEGINS_DELETION}"
-    done = f"CASE WHEN e.type = 'ADDED' THEN 'create' WHEN {deletes} THEN 'delete' ELSE 'update' END"
+    came = f"CASE WHEN {said('found')} IS NULL THEN 'create' ELSE 'list' END"
+    done = f"CASE WHEN e.type = 'ADDED' THEN {came} WHEN {deletes} THEN 'delete' ELSE 'update' END"
     columns = {
         "at": "e.created_at",
         "revision": "e.revision",
@@ -97,7 +99,7 @@ def _columns() -> str:
         "reason": "''",
         "message": "''",
         "dry_run": "FALSE",
-        "routine": _by_system(),
+        "routine": f"({_by_system()} OR {_is_copy()})",
         "count": "1",
         "note": "e.actor",
         "wrote": "TRUE",
@@ -113,15 +115,19 @@ def _by_system() -> str:
 
 def _left_out() -> str:
     """Renewals of Leases and Events of parts of the system: as far as they touch nothing that another has written.
-    Copies of another cluster's objects.
+    Copies of which no history is kept.
     """
     events = ", ".join(f"'{resource}'" for resource in EVENTS)
     own = (
         f"(e.type = 'ADDED' OR e.type = 'MODIFIED' AND {records.goes_on()} OR e.type = 'DELETED' AND NOT {_by_node()})"
     )
     renewed = f"e.resource = '{LEASES}' AND e.type = 'MODIFIED' AND {records.goes_on()}"
-    copied = f"{said('manager')} IS NOT NULL"  # nobody wrote it here
-    return f"({renewed}) OR (e.resource IN ({events}) AND {_by_system()} AND {own}) OR {copied}"
+    copied = f"{_is_copy()} AND {said('recorded')} IS NULL"
+    return f"({renewed}) OR (e.resource IN ({events}) AND {_by_system()} AND {own}) OR ({copied})"
+
+
+def _is_copy() -> str:
+    return f"{said('manager')} IS NOT NULL"
 
 
 def _by_node() -> str:

@@ -20,8 +20,9 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +33,9 @@ import msgspec
 
 from manciple.durations import duration
 from manciple.mirror.failures import RemoteFailure
+from manciple.mirror.json_texts import Malformed, decoded
 from manciple.mirror.kubeconfig import Access, Cluster, User
+from manciple.per_process import PerProcess
 
 #: Seconds to wait for a connection, and for an answer.
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0
@@ -42,6 +45,8 @@ RETRIES, LONGEST_WAIT = 4, 5.0
 RENEWED_FOR: Final = 5.0
 #: Requests at the same time.
 PARALLEL: Final = 8
+#: Bytes of an answer, and of a line of a watch: pages have 500 objects, of at most some megabytes each.
+LARGEST_ANSWER, LONGEST_LINE = 1 << 30, 64 << 20
 #: Seconds that a request may take which a person waits for, and the most bytes of its answer.
 WRITE_TIMEOUT, MOST_ANSWERED = 20.0, 16 << 20
 #: Seconds for which such a connection is used again. A server keeps idle ones for much longer, so it is never one that
@@ -66,6 +71,12 @@ _NOT_SENT: Final = (
 
 class _Status(msgspec.Struct):
     message: str = ""
+
+
+_statuses = msgspec.json.Decoder(_Status)
+
+#: Seconds by which the clock of the server was ahead of ours, as of its last answer.
+clock_skew = PerProcess(lambda: 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +117,22 @@ class Remote:
             self._writing[1].close()
 
     def get(
-        self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "", patient: bool = True
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        accept: str = "",
+        timeout: float | None = None,
+        patient: bool = True,
     ) -> bytes:
-        """The body of the answer. patient: ask again where the server is busy.
+        """The body of the answer. patient: ask again where the server is busy. timeout: seconds; as for all requests
+        unless given.
 
         Raises: RemoteFailure, with the code of an answer that is an error.
         """
         for attempt in range(RETRIES + 1):
             used = self._http
-            response = self._answer(used, path, params, accept)
+            response = self._answer(used, path, params, accept, timeout)
             code = response.status_code
             if code < httpx.codes.BAD_REQUEST:
                 return response.content
@@ -236,17 +254,36 @@ class Remote:
             if self._http is used:
                 if time.monotonic() - self._renewed_at < RENEWED_FOR:
                     return False
-                self._access = self._renew()
+                # By now the kubeconfig may lead to another cluster: it stays this one.
+                self._access = replace(self._access, user=self._renew().user)
                 # Who still reads through the old connections ends them.
                 self._http = _connections(self._access, self._timeout)
                 self._renewed_at = time.monotonic()
         return True
 
-    def _answer(self, used: httpx.Client, path: str, params: Mapping[str, str] | None, accept: str) -> httpx.Response:
+    def _answer(
+        self, used: httpx.Client, path: str, params: Mapping[str, str] | None, accept: str, timeout: float | None
+    ) -> httpx.Response:
         headers = {"Accept": accept} if accept else None
 
         def ask() -> httpx.Response:
-            return used.get(path, params=params, headers=headers, extensions=self._extensions)
+            with used.stream(
+                "GET",
+                path,
+                params=params,
+                headers=headers,
+                extensions=self._extensions,
+                timeout=timeout or httpx.USE_CLIENT_DEFAULT,
+            ) as response:
+                _note_clock(response)
+                parts, size = list[bytes](), 0
+                for part in response.iter_bytes():
+                    parts.append(part)
+                    if (size := size + len(part)) > LARGEST_ANSWER:
+                        raise RemoteFailure(f"the answer to GET {path} is longer than {LARGEST_ANSWER >> 20} MiB")
+            answered = _plain(response.headers)
+            content = b"".join(parts)
+            return httpx.Response(response.status_code, headers=answered, content=content, request=response.request)
 
         with _failures(self._access.cluster):
             return _asked_twice(ask)
@@ -254,8 +291,8 @@ class Remote:
     def _refusal(self, path: str, response: httpx.Response) -> RemoteFailure:
         code = response.status_code
         try:
-            message = msgspec.json.decode(response.content, type=_Status).message
-        except msgspec.MsgspecError:
+            message = decoded(_statuses.decode, response.content).message
+        except Malformed:
             message = ""
         if code == httpx.codes.UNAUTHORIZED:
             return RemoteFailure(_unauthorized(self._access.user), code=code)
@@ -264,17 +301,23 @@ class Remote:
 
 
 class Watch:
-    """The lines of a watch as they come, until the server ends it."""
+    """The lines of a watch as they come, until the server ends it. One that is too long must be listed."""
 
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
 
     def __iter__(self) -> Iterator[bytes]:
-        rest = b""
+        rest, size = list[bytes](), 0
         # Not `iter_lines`, which also splits at what counts as the end of a line within a JSON text.
         for part in self._response.iter_bytes():
-            *lines, rest = (rest + part).split(b"\n")
-            yield from filter(None, lines)
+            first, *others = part.split(b"\n")
+            rest.append(first)
+            size += len(first)
+            if size > LONGEST_LINE:
+                raise RemoteFailure(f"a line of a watch is longer than {LONGEST_LINE >> 20} MiB", code=GONE)
+            if others:
+                yield from filter(None, (b"".join(rest), *others[:-1]))
+                rest, size = [others[-1]], len(others[-1])
 
     def end(self) -> None:
         """From any thread: whoever waits for a line gets none."""
@@ -282,6 +325,17 @@ class Watch:
         if connection is not None:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def _note_clock(response: httpx.Response) -> None:
+    with suppress(ValueError, TypeError):
+        said = parsedate_to_datetime(response.headers.get("Date", ""))
+        clock_skew.value = (said - datetime.now(UTC)).total_seconds()
+
+
+def _plain(headers: httpx.Headers) -> list[tuple[str, str]]:
+    """Of the content as it was decoded."""
+    return [pair for pair in headers.multi_items() if pair[0] not in ("content-encoding", "content-length")]
 
 
 def _asked_twice(ask: Callable[[], httpx.Response]) -> httpx.Response:

@@ -98,7 +98,7 @@ class DeviceTable:
         if any(counts[UNKNOWN] for counts in self.stock.values()):
             uses.append(UNKNOWN)
         stock = [
-            [name, model or NONE, *(str(counts[use]) for use in uses)] for (name, model), counts in self.stock.items()
+            [name, model or NONE, *(_told(counts, use) for use in uses)] for (name, model), counts in self.stock.items()
         ]
         yield from _aligned([["CLASS", "MODEL", *map(str.upper, uses)], *stock])
         for text in (
@@ -107,6 +107,13 @@ class DeviceTable:
         ):
             yield ""
             yield text
+
+
+def _told(counts: Counter[str], use: str) -> str:
+    """Where some are unknown, there may be more of the others."""
+    if not counts[UNKNOWN] or use in ("devices", UNKNOWN):
+        return str(counts[use])
+    return f"{counts[use]}+" if counts[use] else "-"
 
 
 def read(found: Found, *, device_class: str = "", node: str = "") -> DeviceTable:

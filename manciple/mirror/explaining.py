@@ -31,6 +31,7 @@ from scheduling.rehearsal.explanations import (
     explain_claim,
     explain_pod,
     waiting_seconds,
+    with_time,
 )
 from scheduling.state.nodes import PlannedEviction
 
@@ -65,7 +66,7 @@ def explain(found: Found, wanted: Wanted) -> Answer:
     if explained.state == "Waiting":
         keep_views(read_devices())  # for what is rehearsed
     gaps = tuple(state for state in found.states.values() if not state.is_whole)
-    return Answer(explained=explained, advice=advice_of(explained), gaps=gaps)
+    return Answer(explained=with_time(explained), advice=advice_of(explained), gaps=gaps)
 
 
 # The document ---------------------------------------------------------------------------------------------------------

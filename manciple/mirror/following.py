@@ -4,14 +4,15 @@
            otherwise               -> a watch from that point
 
     a watch ends              -> the next turn resumes it; events and bookmarks have moved the point
-    410, or what is no event  -> the next turn lists
+    410, or another refusal   -> the next turn lists; so does what is no event
+    an older version comes    -> the server was restored: the next turn lists, and compares texts in place of versions
     may not be watched        -> listed every minute
     403                       -> asked again after minutes: rights may be given
     404, not served           -> whatever was stored is gone; asked again after minutes
     anything else             -> the same again, after a pause that grows and is random
 
 A listing is a diff: what is new or has another version is written, and what the cluster no longer has is deleted, in
-one pass over uids and versions. Versions are compared for equality only, within the resource.
+one pass over uids and versions. Versions are compared within the resource alone.
 
 What is read goes to a `Sink`, in order; a follower writes nothing itself, and knows of no other.
 """
@@ -32,6 +33,7 @@ import msgspec
 from manciple.mirror import listing
 from manciple.mirror.client import FORBIDDEN, GONE, NOT_FOUND, Remote, Watch
 from manciple.mirror.failures import RemoteFailure
+from manciple.mirror.json_texts import Malformed, decoded
 from manciple.mirror.sources import Reach, Source
 from manciple.mirror.standing import KindStanding
 from manciple.mirror.stored_copy import Change, Known
@@ -111,7 +113,7 @@ _bookmarks, _statuses = msgspec.json.Decoder(_Bookmark), msgspec.json.Decoder(_S
 
 class KindFollower:
     """served: the versions of a resource that the server has, the best first. rediscover: asks the server again.
-    standing: how far the resource was known before.
+    standing: how far the resource was known before. only: the one namespace in which it is read.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class KindFollower:
         served: Callable[[Source], Sequence[str]],
         rediscover: Callable[[], None] = lambda: None,
         namespace: str = "",
+        only: str = "",
         standing: KindStanding | None = None,
         silence: float = SILENCE,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -130,12 +133,14 @@ class KindFollower:
         self.source = source
         self._remote, self._sink = remote, sink
         self._served, self._rediscover = served, rediscover
-        self._namespaces = ("", namespace) if source.namespaced and namespace else ("",)
+        self._namespaces = (only,) if only else ("", namespace) if source.namespaced and namespace else ("",)
         self._silence, self._clock = silence, clock
         self._standing = standing or KindStanding(source, Reach.FAILED)
         #: (version of the API, namespace, version of the remote to watch from); None: list
         self._resume: tuple[str, str, str] | None = None
         self._watch_lists = self._watches = True
+        #: whether the same version means the same object: not once the server went back
+        self._trusts = True
         #: why it is listed in a namespace only; what of it cannot be known while it is read
         self._refusal = self._limits = ""
         self._failures = 0
@@ -183,8 +188,9 @@ class KindFollower:
             self._watches = True
             self._tell(reach=Reach.FORBIDDEN, detail=str(failure), heard=False)
             return ASKED_AGAIN_AFTER * random.uniform(0.8, 1.2)  # noqa: S311 - not a secret
-        if failure.code in (GONE, NOT_FOUND):
+        if failure.code and failure.code not in _PASSING:
             self._resume = None
+            self._trusts = self._trusts and failure.code != TOO_NEW
         if failure.code == NOT_FOUND:
             self._rediscover()
         if heard_something:  # the connection worked, and has broken off
@@ -213,7 +219,7 @@ class KindFollower:
                     self._refusal = str(failure)
                 else:
                     return
-        _Diff(self.source, "", self._sink).end()
+        self._diff("", "").end()
         self._rediscover()
         self._tell(reach=Reach.ABSENT, detail="the server does not have it", listed=True)
 
@@ -221,7 +227,9 @@ class KindFollower:
         self._standing = replace(self._standing, version=version)
         if self._watch_lists and self._watches:
             try:
-                self._watch(version, namespace, "", diff=_Diff(self.source, namespace, self._sink, version=version))
+                self._watch(version, namespace, "", diff=self._diff(version, namespace))
+                if not self._trusts:  # the server was restored
+                    self._watch(version, namespace, "", diff=self._diff(version, namespace))
             except RemoteFailure as failure:
                 if self._resume is not None or failure.code not in (*_NO_WATCH_LIST, FORBIDDEN):
                     raise
@@ -230,14 +238,20 @@ class KindFollower:
                 return
         for page in listing.pages(self._remote, self.source.path(version, namespace=namespace)):
             if page.is_first:
-                diff, reached = _Diff(self.source, namespace, self._sink, version=version), page.version
+                diff, reached = self._diff(version, namespace), page.version
+                diff.trusts = self._trusts = self._trusts and not diff.is_newer_than(reached)
             _BYTES[self.source.resource].inc(sum(map(len, page.items)))
             diff.add(page.items)
-        diff.end()
-        self._listed(version, namespace, reached)
+        self._listed(version, namespace, reached, diff)
 
-    def _listed(self, version: str, namespace: str, reached: str) -> None:
-        self._resume = (version, namespace, reached)
+    def _diff(self, version: str, namespace: str) -> _Diff:
+        return _Diff(self.source, namespace, self._sink, version=version, trusts=self._trusts)
+
+    def _listed(self, version: str, namespace: str, reached: str, diff: _Diff) -> None:
+        diff.end()
+        self._trusts = not (diff.trusts and diff.is_newer_than(reached))
+        # Where it went back, another listing follows at once.
+        self._resume = (version, namespace, reached) if self._trusts else None
         self._limits = self._refusal if namespace else ""
         if not self._watches:
             self._limits = "it may not be watched: it is listed every minute"
@@ -263,30 +277,40 @@ class KindFollower:
             received = _BYTES[self.source.resource]
             for line in lines:
                 received.inc(len(line))
-                try:
-                    event = _events.decode(line)
-                    if event.type == "ERROR":
-                        raise self._error(event.object)
-                    meta = _heads.decode(event.object).metadata
-                    state_ends = event.type == "BOOKMARK" and diff is not None and _ends_state(event.object)
-                except msgspec.MsgspecError as error:
-                    self._resume = None
-                    what = f"the watch of {self.source.resource} sent what is no event"
-                    raise RemoteFailure(f"{what}: {error}") from error
+                event, meta = self._event(line)
                 if diff is None:
+                    if _is_older(meta.resource_version, reached):
+                        self._resume, self._trusts = None, False
+                        raise RemoteFailure(f"the server went back from version {reached} to {meta.resource_version}")
                     if event.type != "BOOKMARK":
                         gone = event.type == "DELETED"
                         self._sink.apply([_change(self.source, version, meta, event.object, gone=gone)])
-                    self._resume = (version, namespace, meta.resource_version)
+                    reached = meta.resource_version or reached
+                    self._resume = (version, namespace, reached)
                     self._tell(detail=self._limits, seldom=event.type != "BOOKMARK")
-                elif state_ends:
-                    diff.end()
+                elif event.type == "BOOKMARK" and _ends_state(event.object):
+                    reached = meta.resource_version
+                    self._listed(version, namespace, reached, diff)
+                    if self._resume is None:
+                        return
                     diff = None
-                    self._listed(version, namespace, meta.resource_version)
                 elif event.type == "DELETED":  # the state may be older than its end
                     diff.remove(event.object)
                 elif event.type != "BOOKMARK":
                     diff.add([event.object])
+        if diff is not None:
+            raise RemoteFailure(f"the watch of {self.source.resource} ended before its state was complete")
+
+    def _event(self, line: bytes) -> tuple[_Event, _Meta]:
+        """Raises: RemoteFailure for an error that the server sent, and for what is no event."""
+        try:
+            event = decoded(_events.decode, line)
+            if event.type == "ERROR":
+                raise self._error(event.object)
+            return event, decoded(_heads.decode, event.object).metadata
+        except Malformed as error:
+            self._resume = None
+            raise RemoteFailure(f"the watch of {self.source.resource} sent what is no event: {error}") from error
 
     @contextmanager
     def _opened(self, path: str, params: Mapping[str, str]) -> Iterator[Watch]:
@@ -302,7 +326,7 @@ class KindFollower:
     def _error(self, text: msgspec.Raw) -> RemoteFailure:
         """What the server says in place of an event: from wherever the watch was, it cannot go on."""
         self._resume = None
-        status = _statuses.decode(text)
+        status = decoded(_statuses.decode, text)
         return RemoteFailure(status.message or "the server ended the watch with an error", code=status.code)
 
     # What is said of it ----------------------------------------------------------------------------------------------
@@ -330,15 +354,22 @@ class KindFollower:
 
 
 #: What servers answer that cannot begin a watch with the state.
-_NO_WATCH_LIST: Final = (400, 405, 422)
+_NO_WATCH_LIST: Final = (400, 405, GONE, 422)
+#: The answer to a point that is not reached yet ("Too large resource version").
+TOO_NEW: Final = 504
+#: Answers that say nothing of the point from which a watch was to go on.
+_PASSING: Final = (401, 429, 500, 502, 503)
 
 
 class _Diff:
-    """One listing, compared with what is stored. namespace: that it is limited to; "" for none."""
+    """One listing, compared with what is stored. namespace: that it is limited to; "" for none. trusts: an object whose
+    version is stored is left out.
+    """
 
-    def __init__(self, source: Source, namespace: str, sink: Sink, *, version: str = "") -> None:
+    def __init__(self, source: Source, namespace: str, sink: Sink, *, version: str = "", trusts: bool = True) -> None:
         self._source, self._version, self._sink = source, version, sink
         self._known = {uid: known for uid, known in sink.known(source).items() if namespace in ("", known.namespace)}
+        self.trusts = trusts
         self._missing = set(self._known)
         self._changes: list[Change] = []
 
@@ -346,26 +377,30 @@ class _Diff:
         """Raises: RemoteFailure for an item without metadata."""
         for item in items:
             try:
-                meta = _heads.decode(item).metadata
-            except msgspec.MsgspecError as error:
+                meta = decoded(_heads.decode, item).metadata
+            except Malformed as error:
                 raise RemoteFailure(f"the list of {self._source.resource} holds what is no object: {error}") from error
             self._missing.discard(meta.uid)
             known = self._known.get(meta.uid)
-            if known is None or not known.version or known.version != meta.resource_version:
-                self._changes.append(_change(self._source, self._version, meta, item))
+            if not self.trusts or known is None or not known.version or known.version != meta.resource_version:
+                self._changes.append(_change(self._source, self._version, meta, item, found=True))
                 if len(self._changes) == TOGETHER:
                     self._hand_on()
 
     def remove(self, item: msgspec.Raw) -> None:
-        meta = _heads.decode(item).metadata
+        meta = decoded(_heads.decode, item).metadata
         self._missing.discard(meta.uid)
-        self._changes.append(_change(self._source, self._version, meta, item, gone=True))
+        self._changes.append(_change(self._source, self._version, meta, item, gone=True, found=True))
+
+    def is_newer_than(self, version: str) -> bool:
+        """Whether something was stored of a later version than that of the list."""
+        return any(_is_older(version, known.version) for known in self._known.values())
 
     def end(self) -> None:
         for uid in self._missing:
             known = self._known[uid]
             meta = _Meta(known.name, known.namespace, uid)
-            self._changes.append(_change(self._source, self._version, meta, None, gone=True))
+            self._changes.append(_change(self._source, self._version, meta, None, gone=True, found=True))
         self._hand_on()
 
     def _hand_on(self) -> None:
@@ -374,11 +409,29 @@ class _Diff:
             self._changes = []
 
 
-def _change(source: Source, api_version: str, meta: _Meta, text: msgspec.Raw | None, *, gone: bool = False) -> Change:
+def _change(
+    source: Source,
+    api_version: str,
+    meta: _Meta,
+    text: msgspec.Raw | None,
+    *,
+    gone: bool = False,
+    found: bool = False,
+) -> Change:
     # A copy: what was received holds a page of other objects.
     received = None if text is None else bytes(text)
-    return Change(source, api_version, meta.uid, meta.namespace, meta.name, meta.resource_version, received, gone)
+    return Change(
+        source, api_version, meta.uid, meta.namespace, meta.name, meta.resource_version, received, gone, found
+    )
+
+
+def _is_older(version: str, other: str) -> bool:
+    """Kubernetes promises since 1.35 that they are numbers."""
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
 
 
 def _ends_state(bookmark: msgspec.Raw) -> bool:
-    return (_bookmarks.decode(bookmark).metadata.annotations or {}).get(_END_OF_STATE) == "true"
+    try:
+        return (decoded(_bookmarks.decode, bookmark).metadata.annotations or {}).get(_END_OF_STATE) == "true"
+    except Malformed:
+        return False

@@ -23,7 +23,8 @@ import msgspec
 
 from manciple.mirror.client import FORBIDDEN, GONE, NOT_FOUND, PARALLEL, Remote
 from manciple.mirror.failures import RemoteFailure
-from manciple.mirror.sources import COPIED, KindState, Reach, Source
+from manciple.mirror.json_texts import Malformed, decoded
+from manciple.mirror.sources import COPIED, LEASE, KindState, Reach, Source
 
 #: Objects a page.
 PAGE: Final = 500
@@ -85,6 +86,7 @@ class _Names(msgspec.Struct):
 
 
 _lists, _named = msgspec.json.Decoder(_List), msgspec.json.Decoder(_Names)
+_anything: Callable[[bytes], Any] = msgspec.json.Decoder(Any).decode
 
 
 def read(remote: Remote, sources: Sequence[Source], *, namespace: str, wanted: Wanted | None = None) -> Found:
@@ -108,8 +110,8 @@ def read(remote: Remote, sources: Sequence[Source], *, namespace: str, wanted: W
 def software_version(remote: Remote) -> str:
     """Such as "v1.34.1"; "" where the server does not say."""
     try:
-        return str(msgspec.json.decode(remote.get("/version")).get("gitVersion", ""))
-    except (RemoteFailure, msgspec.MsgspecError, AttributeError):
+        return str(decoded(_anything, remote.get("/version")).get("gitVersion", ""))
+    except (RemoteFailure, Malformed, AttributeError):
         return ""
 
 
@@ -132,7 +134,7 @@ Served = Callable[[Source], tuple[str, ...]]
 def discovered(remote: Remote) -> Served:
     """Raises: RemoteFailure where the server cannot be reached, or does not know who asks."""
     try:
-        groups: Any = msgspec.json.decode(remote.get("/apis", accept=_AGGREGATED))
+        groups = decoded(_anything, remote.get("/apis", accept=_AGGREGATED))
         places = set(
             _aggregated(groups) if groups.get("kind") == "APIGroupDiscoveryList" else _one_by_one(remote, groups)
         )
@@ -140,7 +142,7 @@ def discovered(remote: Remote) -> Served:
         if failure.code != FORBIDDEN:
             raise
         return lambda source: source.versions
-    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as error:
+    except (Malformed, KeyError, TypeError, AttributeError) as error:
         raise RemoteFailure(
             f"the server's list of its APIs cannot be read ({error}): is it a Kubernetes API?"
         ) from error
@@ -158,12 +160,12 @@ def _aggregated(groups: Any) -> Iterable[tuple[str, str, str]]:
 
 def _one_by_one(remote: Remote, groups: Any) -> Iterable[tuple[str, str, str]]:
     """Of a server without aggregated discovery."""
-    ours = {source.group for source in COPIED}
+    ours = {source.group for source in (*COPIED, LEASE)}
     for group in groups["groups"]:
         if group["name"] not in ours:
             continue
         for version in group["versions"]:
-            listed: Any = msgspec.json.decode(remote.get(f"/apis/{version['groupVersion']}"))
+            listed = decoded(_anything, remote.get(f"/apis/{version['groupVersion']}"))
             for one in listed.get("resources") or ():
                 yield group["name"], version["version"], one["name"]
 
@@ -246,8 +248,8 @@ def pages(remote: Remote, path: str) -> Iterator[ListedPage]:
     params, is_first = {"limit": str(PAGE)}, True
     while True:
         try:
-            page = _lists.decode(remote.get(path, params))
-        except msgspec.MsgspecError as error:
+            page = decoded(_lists.decode, remote.get(path, params))
+        except Malformed as error:
             raise RemoteFailure(f"the list {path} cannot be read: {error}") from error
         except RemoteFailure as failure:
             if failure.code != GONE or "continue" not in params:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from inventory.kinds.conversion import slice_of_1_31, with_version
+from manciple.mirror.json_texts import cut
 from manciple.mirror.sources import SLICE, TAINT_RULE
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
@@ -41,6 +42,8 @@ _PODS: Final[Mapping[str, tuple[str, ...]]] = {
     "jobs.batch": ("spec", "template"),
     "cronjobs.batch": ("spec", "jobTemplate", "spec", "template"),
 }
+#: Names of these steps in our types.
+_ATTRIBUTES: Final = {"jobTemplate": "job_template"}
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 #: What was applied, values of environment variables included.
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -53,7 +56,8 @@ class Unreadable(Exception):
 @dataclass(frozen=True, slots=True)
 class Received:
     """document: what is stored, but for its resourceVersion, which stands there empty; most of its values are still
-    JSON (`plain`). author: its last field manager; "" where none is known.
+    JSON (`plain`). author: its last field manager, or those of the last second ("kubelet or kube-scheduler"); "" where
+    none is known.
     """
 
     object: ApiObject
@@ -75,6 +79,13 @@ _NOTHING: Final = (b"null", b'""')
 
 def read(kind: Kind, version: str, text: bytes) -> Received:
     """version: of the API that it was read in. Raises: Unreadable."""
+    try:
+        return _read(kind, version, text)
+    except RecursionError:
+        return _read(kind, version, cut(text))
+
+
+def _read(kind: Kind, version: str, text: bytes) -> Received:
     try:
         if not text.isascii():
             text.decode()
@@ -144,10 +155,30 @@ def _mended(raw: Any, fitted: Any) -> Any:
 
 def _last_manager(entries: msgspec.Raw | None) -> str:
     try:
-        known = entries is not None and _managers.decode(entries)
+        known = (_managers.decode(entries) if entries is not None else None) or ()
     except msgspec.MsgspecError:
         return ""
-    return (max(known, key=lambda one: one.time or "").manager or "") if known else ""
+    newest = max((one.time or "" for one in known), default="")
+    return " or ".join(sorted({one.manager for one in known if one.manager and (one.time or "") == newest}))
+
+
+def wants_devices(kind: Kind, obj: ApiObject) -> bool:
+    """Of a pod, or of what makes pods: whether they claim devices; else True."""
+    path = _PODS.get(kind.resource)
+    if path is None:
+        return True
+    spec: Any = obj
+    for name in (*path, "spec"):
+        spec = getattr(spec, _ATTRIBUTES.get(name, name))
+    resources = [one.resources for one in (*spec.containers, *spec.init_containers)]
+    names = {name for one in resources for name in (*one.requests, *one.limits)}
+    return bool(spec.resource_claims) or any("/" in name for name in names)
+
+
+def is_ending(document: Document) -> bool:
+    """Whether its deletion has begun."""
+    value = document["metadata"].get("deletionTimestamp")
+    return not _is_empty(value) if isinstance(value, msgspec.Raw) else bool(value)
 
 
 # Leaving out ----------------------------------------------------------------------------------------------------------

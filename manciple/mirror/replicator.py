@@ -4,12 +4,14 @@
     threading.Thread(target=replicator.run, args=(stopping,)).start()
     replicator.listed.wait()      # every kind that may be read was listed once
 
-A thread for each resource reads (`following`), one asks now and then what the server is and serves; `run` itself writes
-what they read (`stored_copy`), and is the only one that touches the database. Between them is a queue of bounded size:
-while the database is slow, or away, the readers wait, and the server keeps what they have not read.
+A thread for each resource reads (`following`), two follow Leases (`leases`), one asks now and then what the server is
+and serves, and one whether it answers. `run` itself writes what they read (`stored_copy`), and is the only one that
+touches the database. Between them is a queue of bounded size: while the database is slow, or away, the readers wait,
+and the server keeps what they have not read.
 
 What is known of the cluster and of each kind is written with it (`standing` reads it), in the order in which it came:
-a kind counts as listed once its objects are stored. The cluster is away while nothing can be read of any kind.
+a kind counts as listed once its objects are stored. The cluster is away while nothing can be read of any kind, or it
+answers nothing at all.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ from manciple.mirror import copying, listing, standing
 from manciple.mirror.client import Remote
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.following import FIRST_PAUSE, LONGEST_PAUSE, SILENCE, KindFollower
+from manciple.mirror.leases import NAMESPACES, LeaseSink
 from manciple.mirror.listing import Served
 from manciple.mirror.models import KindStatus, RemoteStatus
-from manciple.mirror.sources import KindState, Reach, Source
+from manciple.mirror.sources import LEASE, KindState, Reach, Source
 from manciple.mirror.standing import KindStanding
 from manciple.mirror.stored_copy import Change, Known, StoredCopy
 from manciple.store import sql
@@ -53,6 +56,9 @@ NOTED_EVERY: Final = 10.0
 KEPT_WITHIN: Final = 5.0
 #: Seconds until the server is asked again what it is and serves, and at least between two questions.
 ASKED_AGAIN_AFTER, ASKED_AT_MOST_EVERY = 600.0, 10.0
+#: Seconds between two looks at whether the server answers at all, and for its answer: a connection through which
+#: nothing comes any more looks like one through which nothing has to come.
+PROBED_EVERY, PROBE_PATIENCE = 10.0, 10.0
 #: Seconds until the database is tried again.
 DATABASE_PAUSE: Final = 1.0
 #: The name under which failures of discovery count beside those of the kinds.
@@ -88,6 +94,13 @@ class _About:
     failing: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """silent: why the server does not answer; "" where it does."""
+
+    silent: str
+
+
 @dataclass(slots=True)
 class _Kept:
     """What the cluster has answered to a write of the mirror's own."""
@@ -96,7 +109,7 @@ class _Kept:
     stored: threading.Event = field(default_factory=threading.Event)
 
 
-_Item = Change | _Question | _Note | _About | _Kept
+_Item = Change | _Question | _Note | _About | _Probe | _Kept
 
 
 class _Queue:
@@ -121,7 +134,7 @@ class _Queue:
     def note(self, standing: KindStanding, *, failing: str = "") -> None:
         self._put([_Note(standing, failing)])
 
-    def tell(self, about: _About) -> None:
+    def tell(self, about: _About | _Probe) -> None:
         self._put([about])
 
     def hand_in(self, kept: _Kept) -> None:
@@ -194,6 +207,9 @@ class Replicator:
         self._alive = set[str]()
         self._failing: dict[str, str] = {}
         self._status = RemoteStatus(id=1, context=context, server=remote.server, namespace=namespace, gates={})
+        #: when the server last answered at all; whether it is away because it does not
+        self._answered_at: datetime | None = None
+        self._is_silent = False
         #: whether a row says something that is wrong by now, or only how far kinds are known; when they were written
         self._is_urgent, self._is_stale, self._noted_at = True, False, 0.0
 
@@ -213,7 +229,11 @@ class Replicator:
         queue = self._queue = _Queue(stopping)
         discovery = _Discovery(self._remote, self._sources, queue, stopping)
         followers = [self._follower(source, queue, discovery) for source in self._sources]
-        readers = [_reader("discovery", discovery.run, stopping)]
+        followers += [self._lease_follower(namespace, discovery) for namespace in NAMESPACES]
+        readers = [
+            _reader("discovery", discovery.run, stopping),
+            _reader("probe", partial(_probe, self._remote, queue, stopping), stopping),
+        ]
         readers += [_reader(one.source.plural, partial(one.run, stopping), stopping) for one in followers]
         try:
             # 3. What they read is written.
@@ -241,6 +261,18 @@ class Replicator:
             rediscover=discovery.ask,
             namespace=self._namespace,
             standing=self._kinds.get(source.resource),
+            silence=self._silence,
+            clock=self._clock,
+        )
+
+    def _lease_follower(self, namespace: str, discovery: _Discovery) -> KindFollower:
+        """What it hears says nothing of whether the cluster is away."""
+        return KindFollower(
+            self._remote,
+            LEASE,
+            LeaseSink(namespace, self._clock),
+            served=discovery.served,
+            only=namespace,
             silence=self._silence,
             clock=self._clock,
         )
@@ -279,6 +311,8 @@ class Replicator:
                     self._learn(item)
                 case _Note():
                     self._hear(item)
+                case _Probe():
+                    self._probed(item.silent)
 
     def _learn(self, about: _About) -> None:
         if about.failing:
@@ -311,11 +345,23 @@ class Replicator:
     def _answers(self, reader: str) -> None:
         self._alive.discard(reader)
         self._failing.pop(reader, None)
+        self._is_silent = False
         if self._status.away_since is not None:
             self._status.away_since, self._status.why, self._is_urgent = None, "", True
 
+    def _probed(self, silent: str) -> None:
+        now = self._clock()
+        if not silent:
+            self._answered_at = now
+            if self._is_silent:
+                self._answers(_DISCOVERY)
+        elif (now - self._last_heard()).total_seconds() > PROBE_PATIENCE and self._status.away_since is None:
+            self._status.away_since, self._status.why = self._last_heard(), silent
+            self._is_silent = self._is_urgent = True
+
     def _last_heard(self) -> datetime:
-        return max((one.heard_at for one in self._kinds.values() if one.heard_at), default=self._clock())
+        heard = [one.heard_at for one in self._kinds.values() if one.heard_at]
+        return max([*heard, self._answered_at] if self._answered_at else heard, default=self._clock())
 
     def _note(self) -> None:
         """Bring the rows up to date that `standing` reads."""
@@ -402,6 +448,16 @@ class _Discovery:
         self._queue.tell(_About(version, self._gates, states))
         self._served = served
         self._is_known.set()
+
+
+def _probe(remote: Remote, queue: _Queue, stopping: threading.Event) -> None:
+    while not stopping.wait(PROBED_EVERY):
+        try:
+            remote.get("/version", timeout=PROBE_PATIENCE)
+            silent = ""
+        except RemoteFailure as failure:
+            silent = "" if failure.code else str(failure)
+        queue.tell(_Probe(silent))
 
 
 def _reader(name: str, work: Callable[[], None], stopping: threading.Event) -> threading.Thread:

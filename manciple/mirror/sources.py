@@ -64,6 +64,8 @@ COPIED: Final = (
     Source("batch", "cronjobs"),
     Source("", "events"),
 )
+#: Followed in memory alone (`manciple.mirror.leases`).
+LEASE: Final = Source("coordination.k8s.io", "leases")
 BY_RESOURCE: Final = {source.resource: source for source in COPIED}
 
 

@@ -27,6 +27,7 @@ from manciple.mirror.received import Document, Received, Unreadable
 from manciple.mirror.sources import Source
 from manciple.store import objects, sql
 from manciple.telemetry import metrics
+from manciple.wire.base import ApiObject
 from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import Kind
 from manciple.wire.resources import kind as kind_of
@@ -44,7 +45,7 @@ REMEMBERED: Final = 10_000
 
 class Change(NamedTuple):
     """api_version: in which `text` was received; None where it was only noticed that the object is gone. version: the
-    object's, as the remote counts.
+    object's, as the remote counts. found: a listing showed it, so when it came about is not known.
     """
 
     source: Source
@@ -55,6 +56,7 @@ class Change(NamedTuple):
     version: str
     text: bytes | None
     gone: bool = False
+    found: bool = False
 
     @property
     def key(self) -> Key:
@@ -191,7 +193,15 @@ class _Batch:
         before = self._at(change.key)
         is_same = before is not None and before.uid == change.uid
         if before is None or not is_same or _essence(before.document) != _essence(found.document):
-            self._writer.replicate(kind_of(change.key[0]), found.object, found.document, author=found.author)
+            is_ending = received.is_ending(found.document) and not (before and received.is_ending(before.document))
+            self._writer.replicate(
+                kind_of(change.key[0]),
+                found.object,
+                found.document,
+                author="" if is_ending else found.author,  # no field says who deletes something
+                recorded=_has_history(change, found.object),
+                found=change.found,
+            )
             self.writes[change.source.resource, "stored"] += 1
             self._latest[change.key] = _Latest(change.uid, found.document)
         self._versions[change.uid] = (change.source.resource, change.version)
@@ -202,9 +212,13 @@ class _Batch:
         if before is None or before.uid != change.uid:
             return
         if found is not None:
-            self._writer.replicate(kind, found.object, found.document, author=found.author, gone=True)
-        elif (obj := self._writer.get(kind, change.namespace, change.name)) is not None:
-            self._writer.replicate(kind, obj, before.document, gone=True)
+            last, document = found.object, found.document
+        elif (known := self._writer.get(kind, change.namespace, change.name)) is not None:
+            last, document = known, before.document
+        else:
+            return
+        recorded = _has_history(change, last)
+        self._writer.replicate(kind, last, document, gone=True, recorded=recorded, found=change.found)
         self.writes[change.source.resource, "deleted"] += 1
         self._latest[change.key] = None
 
@@ -218,6 +232,11 @@ class _Batch:
             row = self._rows.get(key)
             self._latest[key] = None if row is None else _Latest(row.uid, msgspec.json.decode(row.text))
         return self._latest[key]
+
+
+def _has_history(change: Change, obj: ApiObject) -> bool:
+    """Not of Events, which tell of others, nor of pods without devices, which are most of a cluster."""
+    return change.source.plural != "events" and received.wants_devices(kind_of(change.source.resource), obj)
 
 
 def _essence(document: Document) -> Any:

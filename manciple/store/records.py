@@ -13,9 +13,9 @@ written itself (`written_after`), so states that have a successor are kept for a
 
 The note is written with the entry, in its transaction, so no write is without one; a controller's has the name alone.
 Its fields are those of `audit.k8s.io/v1 Event`, of which it holds what the entry itself does not tell; that of a copy
-from another cluster has the field manager alone. Whoever answers a request makes its `Origin` and hands it to
-`collecting`, by which it reaches the writer, in any thread. Nothing of a request's body is ever in a note, and its
-length is bounded.
+from another cluster has the field manager, and whether a history is kept. Whoever answers a request makes its `Origin`
+and hands it to `collecting`, by which it reaches the writer, in any thread. Nothing of a request's body is ever in a
+note, and its length is bounded.
 
 **Remarks.** Rules and checks of writes say things: warnings for the client (`warn`), annotations for the audit trail
 (`annotate`). The answer of a request collects them (`collecting`); a write carries its request's collection into the
@@ -368,6 +368,10 @@ class Note(Value):
     annotations: dict[str, str] = {}
     #: the field manager, of what was copied from another cluster: who it was there is not known
     manager: str | None = None
+    #: of a copy: the history of its object has it
+    recorded: bool = False
+    #: of a copy: a listing found it so; when that came about, and in how many steps, is not known
+    found: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -444,9 +448,9 @@ def noted(origin: Origin | None, identity: Identity, resource: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def by_manager(name: str) -> str:
-    """The note of an entry that was copied from another cluster. name: the last field manager, "" if it is unknown."""
-    return dumped(Note(manager=clean(name)))
+def by_manager(name: str, recorded: bool = False, found: bool = False) -> str:
+    """The note of an entry that was copied from another cluster; see `Note`. name: "" where it is unknown."""
+    return dumped(Note(manager=clean(name), recorded=recorded, found=found))
 
 
 def is_of_copy(note: str) -> bool:

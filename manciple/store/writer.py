@@ -82,10 +82,12 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Copy(NamedTuple):
-    """An object of another cluster as it was received, and who wrote it there."""
+    """An object of another cluster as it was received; the rest is of `records.Note`."""
 
     document: Mapping[str, Any]
     author: str
+    recorded: bool
+    found: bool
 
     def numbered(self, revision: int) -> Mapping[str, Any]:
         """The document with our resourceVersion."""
@@ -450,22 +452,32 @@ class Writer:
         return DeletionAnswer(answered_deletion(kind, removed, following), gone=True)
 
     def replicate(
-        self, kind: Kind, obj: ApiObject, document: Mapping[str, Any], *, author: str = "", gone: bool = False
+        self,
+        kind: Kind,
+        obj: ApiObject,
+        document: Mapping[str, Any],
+        *,
+        author: str = "",
+        gone: bool = False,
+        recorded: bool = False,
+        found: bool = False,
     ) -> ApiObject:
         """Take over an object of another cluster as it is there, its uid, times and generation included: nobody here
         may refuse it. `manciple.mirror` alone calls this.
 
         document: the text that was received, of which `obj` is the typed value; only its resourceVersion becomes ours.
-        author: its last field manager. gone: it was deleted there, and this is its last state.
+        author: its last field manager. gone: it was deleted there, and this is its last state. recorded: its history
+        has this. found: by a listing, which does not say when it happened.
         """
         meta = obj.metadata
         current = self._current(kind, meta.namespace, meta.name)
         if current is not None and current.uid != meta.uid:  # its deletion was not seen
             last = current.object
-            self._append(kind, "DELETED", last, current, copy=Copy(codec.to_builtins(last), ""))
+            unseen = Copy(codec.to_builtins(last), "", recorded=recorded, found=True)
+            self._append(kind, "DELETED", last, current, copy=unseen)
             current = None
         type_: EventType = "DELETED" if gone else "ADDED" if current is None else "MODIFIED"
-        return self._append(kind, type_, obj, current, copy=Copy(document, author))
+        return self._append(kind, type_, obj, current, copy=Copy(document, author, recorded, found))
 
     # The state in memory ---------------------------------------------------------------------------------------------
 
@@ -606,7 +618,7 @@ class Writer:
                 self.identity, kind.resource, meta.namespace, charged, new=previous is None, now=self._sources.now()
             )
         if copy is not None:
-            actor = records.by_manager(copy.author)
+            actor = records.by_manager(copy.author, copy.recorded, copy.found)
         elif self._dry_run and origin is not None:
             origin.dry_run, actor = True, ""
         else:  # the request counts as having written from here on

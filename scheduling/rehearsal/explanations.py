@@ -62,6 +62,7 @@ from manciple.api import subresources
 from manciple.durations import moment
 from manciple.gaps import demand, lacking
 from manciple.per_process import PerProcess
+from manciple.renewals import renewals
 from manciple.store import objects
 from manciple.store.event_log import Follower
 from manciple.store.objects import decoded
@@ -691,10 +692,17 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
 
 def not_placed(pod: Pod, nodes: Sequence[str]) -> NotPlaced:
     """nodes: those on which it fits."""
-    seconds = int(waiting_seconds(pod))
-    return NotPlaced(
-        scheduler=scheduler_of(pod), nodes=tuple(nodes[:NAMED]), more=max(len(nodes) - NAMED, 0), seconds=seconds
-    )
+    scheduler = scheduler_of(pod)
+    silent = renewals.value.silent_since(scheduler) is not None
+    more = max(len(nodes) - NAMED, 0)
+    return NotPlaced(scheduler=scheduler, nodes=tuple(nodes[:NAMED]), more=more, silent=silent)
+
+
+def with_time(explained: Explanation) -> Explanation:
+    """With for how long a pod has not been placed that fits. Not kept: pages have a clock beside it."""
+    if not isinstance(explained.cause, NotPlaced) or not isinstance(explained.about, Pod):
+        return explained
+    return replace(explained, cause=structs.replace(explained.cause, seconds=int(waiting_seconds(explained.about))))
 
 
 def waiting_seconds(pod: Pod) -> float:
@@ -832,6 +840,7 @@ def _in_time(explain: Callable[[str, str], Explanation], namespace: str, name: s
 
 def document(explained: Explanation) -> dict[str, Any]:
     """The JSON document; empty fields are left out."""
+    explained = with_time(explained)
     about, report = explained.about, explained.report or Report(cause=None)
     meta = about.metadata
     made = {

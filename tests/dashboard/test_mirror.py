@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -14,7 +16,11 @@ from django.test import Client
 from django.urls import Resolver404, resolve
 from pytest_django.fixtures import Settings
 
+from claims.devices.cache import following
+from inventory.models import Node
 from manciple.access.mirrored import OWNERS
+from manciple.audit import events, recording
+from manciple.audit.models import Entry
 from manciple.live.topics import RETOLD, Relay
 from manciple.mirror import standing
 from manciple.mirror.folders import Folder, Running
@@ -22,7 +28,12 @@ from manciple.mirror.models import KindStatus, RemoteStatus
 from manciple.mirror.sources import COPIED, NODE, Reach, Source
 from manciple.processes.demolab.pages import every_page
 from manciple.processes.demolab.views import save_views
+from manciple.renewals import OF_NODES, OF_SCHEDULERS, renewals
+from manciple.store import objects
 from manciple.store.event_log import latest_revision
+from manciple.wire import codec
+from manciple.wire.registry import registry
+from manciple.wire.resources import CLAIMS
 from tests.dashboard import texts
 from tests.dashboard.browsing import signed_in, words
 from tests.laboratory import NOW, furnish
@@ -234,3 +245,64 @@ def test_other_mirrors_are_offered_and_sign_in_by_their_own_link(mirror: Client,
         stranger = signed_in("eve", "manciple:viewers")
         assert stranger.get("/mirror/other?name=staging").headers["Location"] == "/mirror"
     assert mirror.get("/mirror/other?name=staging").headers["Location"] == "/mirror"
+
+
+def copy(resource: str, namespace: str, name: str, *, author: str, found: bool = False, gone: bool = False) -> None:
+    """As if this had been received of the cluster, with another label than before."""
+    kind = registry.by_resource(resource)
+    stored = objects.get(kind, namespace, name)
+    assert stored is not None
+    document = json.loads(stored.text)
+    document["metadata"].setdefault("labels", {})["seen"] = author or "nobody"
+    obj = codec.decode_text(kind.type, json.dumps(document).encode())
+    with objects.writing() as writer:
+        writer.replicate(kind, obj, document, author=author, recorded=True, found=found, gone=gone)
+
+
+def test_history_names_field_managers_and_no_person(mirror: Client) -> None:
+    page = "/claims/teaching/course-gpu?tab=history"
+    copy(CLAIMS, "teaching", "course-gpu", author="kubectl-edit")
+    assert "by kubectl-edit" in words(mirror, page)
+    assert 'data-k="manager"' in mirror.get(page).content.decode()
+    assert "when it happened is not known" not in words(mirror, page)
+    copy(CLAIMS, "teaching", "course-gpu", author="kube-scheduler or kubelet", found=True)
+    said = words(mirror, page)
+    assert "by kube-scheduler or kubelet" in said
+    assert "when it happened is not known" in said
+    assert "by kubectl-edit" in words(mirror, "/audit?system=1")
+    assert "kubectl-edit" not in words(mirror, "/audit"), "nobody here did that"
+
+
+def test_what_a_field_manager_wrote_is_nobodys_in_the_audit_trail(mirror: Client) -> None:
+    copy(CLAIMS, "teaching", "course-gpu", author="kubectl-edit")
+    recording.catch_up()
+    entry = Entry.objects.latest("id")
+    event = events.event_of(entry)
+    assert (event.user.username, event.annotations[events.FIELD_MANAGER]) == ("", "kubectl-edit")
+    assert "by kubectl-edit, in the cluster that is copied" in words(mirror, f"/audit?entry={entry.id}")
+
+
+def test_nodes_whose_leases_are_overdue_are_unreachable_and_a_silent_scheduler_is_a_finding(mirror: Client) -> None:
+    heard, begin = renewals.value, datetime.now(UTC) - timedelta(minutes=5)
+    names = sorted(Node.objects.exclude(condition="Unknown").values_list("name", flat=True))
+    lost, *others = names
+    for name in names:
+        heard.renew(OF_NODES, name, begin, seconds=40)
+    heard.renew(OF_SCHEDULERS, "kube-scheduler", begin, seconds=15)
+    for seconds in range(0, 301, 20):
+        at = begin + timedelta(seconds=seconds)
+        for name in others:
+            heard.renew(OF_NODES, name, at, seconds=40)
+        for namespace in (OF_NODES, OF_SCHEDULERS):
+            heard.hear(namespace, at)
+    following.reset()
+    said = words(mirror, f"/nodes/{lost}")
+    assert f"{lost} is unreachable" in said
+    assert "is unreachable" not in words(mirror, f"/nodes/{others[0]}")
+    assert lost in words(mirror, "/nodes?state=unreachable")
+    assert "last renewed its Lease" in words(mirror, "/overview")
+    heard.renew(OF_NODES, lost, datetime.now(UTC), seconds=40)
+    heard.renew(OF_SCHEDULERS, "kube-scheduler", datetime.now(UTC), seconds=15)
+    following.reset()
+    assert "is unreachable" not in words(mirror, f"/nodes/{lost}")
+    assert "last renewed its Lease" not in words(mirror, "/overview")

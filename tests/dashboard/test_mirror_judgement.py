@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,8 +23,13 @@ from pytest_django.fixtures import Settings
 from claims.causes.causes import NotPlaced, decode
 from claims.causes.messages import brief
 from claims.causes.next_steps import outside
+from claims.controllers import incidents
+from claims.devices.cache import read_devices
+from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod, PodSchedulingGate
 from dashboard.workloads.next_steps import StepLine
+from insight import notification_texts
+from inventory.models import Impairment
 from manciple import gaps
 from manciple.gaps import Gap
 from manciple.per_process import reset_all
@@ -35,7 +42,7 @@ from scheduling.cycle.scheduler import SchedulingWorker
 from scheduling.models import QueuedPod
 from scheduling.queue import hints
 from tests.builders import NAMESPACE, make_claim, make_pod, make_request, make_running, make_taint_rule
-from tests.dashboard.browsing import member
+from tests.dashboard.browsing import member, words
 from tests.scheduling.cluster import Cluster
 
 OTHER = "others"
@@ -212,6 +219,21 @@ def test_a_pod_that_fits_is_a_finding_on_every_page(pages: Client, cluster: Clus
         context = pages.get(f"/pods/{NAMESPACE}/plain").context
         assert context["why"].verdict.next_step == outside(cause)
         assert context["state"] == "Waiting"
+
+
+def test_a_pool_that_may_not_be_read_is_neither_incomplete_nor_gone(
+    pages: Client, cluster: Cluster, settings: Settings
+) -> None:
+    now = datetime.now(UTC)
+    with mirrored(cluster, settings, (SLICES, False)):
+        for at in (now, now + 2 * incidents.SETTLING):
+            incidents.reconcile(at)
+        assert not Impairment.objects.filter(source=Impairment.Source.POOL).exists()
+        assert not list(notification_texts.incomplete_pools(now))
+        assert {state.counts[DeviceState.UNPUBLISHED] for state in read_devices().pools.values()} <= {0}
+        for path in ("/overview", "/wallboard", "/drivers", "/nodes/node-1"):
+            said = words(pages, path).lower()
+            assert not re.search("no longer published|unpublished|no published|publishes nothing", said), path
 
 
 def test_steps_are_shown_as_what_to_type_in_the_cluster(pages: Client, cluster: Cluster, settings: Settings) -> None:

@@ -221,6 +221,28 @@ def test_a_later_start_shows_what_was_copied_while_the_cluster_is_away(mirror: M
     mirror.no_longer_shows("/devices", "cannot be reached")
 
 
+def test_a_mirror_that_was_killed_goes_on_where_it_was(mirror: Mirror, cluster: Api) -> None:
+    """At any time: here while the cluster changes. What it missed is there then, and what went is gone."""
+    names = [f"killed-{number}" for number in range(6)]
+    for number, name in enumerate(names):
+        cluster.made(PODS, pod(name, nodeSelector={"disk": "ssd"}))
+        if number == 3:
+            mirror.running.kill()
+    for name in names[:2]:
+        cluster.delete(f"{PODS}/{name}", grace=0)
+    mirror.start()
+    with connect(mirror.home / "kubeconfig") as client:
+        wait_for(
+            "the same pods",
+            lambda: (
+                {one["metadata"]["name"] for one in client.get(PODS).json()["items"]} >= set(names[2:])
+                and not {one["metadata"]["name"] for one in client.get(PODS).json()["items"]} & set(names[:2])
+            ),
+        )
+    for name in names[2:]:
+        cluster.delete(f"{PODS}/{name}", grace=0)
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

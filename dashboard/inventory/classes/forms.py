@@ -35,6 +35,7 @@ from dashboard.kit.differences import (
     sentence,
 )
 from dashboard.kit.forms import PageForm, PlacedField, code_area, code_input
+from dashboard.kit.mirrored import known_figure
 from dashboard.templatetags.kit import mark
 from inventory.kinds.device_rules import PARAMETERS_MAX
 from inventory.kinds.devices import (
@@ -123,7 +124,7 @@ class SelectorRow(RowForm):
             return "blank, ignored"
         if self.judged.error:
             return format_html('<span class="field-error">{}</span>', "does not compile")
-        return f"keeps {self.judged.kept} of {self.judged.reached}"
+        return f"keeps {known_figure(self.judged.kept, 'devices')} of {known_figure(self.judged.reached, 'devices')}"
 
     @property
     def refusals(self) -> list[str]:

@@ -27,6 +27,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimTemplate,
 )
 from claims.models import AllocatedDevice, Pod
+from dashboard.kit.mirrored import known_figure
 from dashboard.templatetags.kit import device_url
 from insight.selector_matches import JudgedDevices, complaint, places
 from manciple.cel.kubernetes import Amount, Semver
@@ -280,7 +281,8 @@ def _summary(prop: ClassProperty) -> str:
         return prop.type
     if prop.type == "string":
         count = len(prop.values)
-        return shown(prop.values[0]).strip('"') if count == 1 else f"{count}{'+' if prop.more else ''} values"
+        many = "+" if prop.more else ""
+        return shown(prop.values[0]).strip('"') if count == 1 else f"{known_figure(count, 'devices')}{many} values"
     ends = extremes(prop.values)
     if ends is None or len(prop.values) <= NUMBERS_LISTED:
         order = attrgetter("nanos") if prop.type == "quantity" else None

@@ -47,6 +47,7 @@ from dashboard.inventory.classes.queries import (
 )
 from dashboard.inventory.devices.grid import STATES
 from dashboard.kit.differences import DiffLine, difference, lines_changed
+from dashboard.kit.mirrored import known_count
 from dashboard.templatetags.kit import counted, device_url
 from insight.how_many_fit import NOTHING, Count, count, how_many
 from insight.selector_matches import JudgedDevices, judged_devices, matches, places
@@ -241,7 +242,7 @@ class Bench:
     @property
     def judged_sentence(self) -> str:
         behind = ", from what compiles" if self.broken else f", judged in {self.milliseconds:.0f} ms"
-        return f"{counted(self.verdicts.total, 'published device')}{behind}"
+        return f"{known_count(self.verdicts.total, 'published device', of='devices')}{behind}"
 
     @property
     def broken_sentence(self) -> str:
@@ -290,7 +291,7 @@ class Bench:
         seen = "" if self.sees_all else " that you see"
         if not claims:
             return f"No claim{seen} uses it."
-        return f"Used by {counted(claims, 'claim')} in {counted(namespaces, 'namespace')}{seen}."
+        return f"Used by {known_count(claims, 'claim')} in {counted(namespaces, 'namespace')}{seen}."
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -434,7 +435,7 @@ class Impact:
         if self.partial:
             return "Effect on claims unknown: the selectors take too long."
         if self.before is None:
-            return f"Matches {counted(self.after, 'device')}."
+            return f"Matches {known_count(self.after, 'device')}."
         same = self.before == self.after
         head = f"Matches {self.after}, as now." if same else f"Matches {self.before} → {self.after}."
         parts = [

@@ -52,6 +52,7 @@ from dashboard.inventory.devices.grid import (
 )
 from dashboard.inventory.devices.selectors import selector_of
 from dashboard.inventory.incidents import ImpairedSpan, of_device
+from dashboard.kit.mirrored import agent
 from dashboard.templatetags.kit import clock, counted, device_url, listed
 from insight.selector_matches import SelectorVerdict, judge
 from insight.start_estimates import latest_ends
@@ -701,7 +702,7 @@ def _health(
 ) -> Health:
     """What an agent reports, or a taint if it reports nothing definite."""
     reports = (
-        Health(health, message, "as the agent reports it with the pod")
+        Health(health, message, f"as the {agent()} reports it with the pod")
         for holder in holders
         for name in holder.pods
         if (pod := pods.get((holder.namespace, name))) is not None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Case, Q, QuerySet, TextField, Value, When
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
@@ -27,12 +28,12 @@ from dashboard.inventory.devices.grid import DeviceTotals, line_named
 from dashboard.inventory.devices.grid import lines_of as all_lines
 from inventory.kinds.nodes import LIFECYCLE_TAINTS, Node, Taint, version_of
 from inventory.models import Pool
-from inventory.reachability import LEASE_NAMESPACE, is_unreachable, nodes_with_leases, unreachable
+from inventory.reachability import is_unreachable, nodes_with_leases, renewed_at, unreachable
 from manciple.durations import moment
 from manciple.store import history, objects
 from manciple.store.objects import decoded
 from manciple.wire.quantity import Quantity
-from manciple.wire.resources import FINISHED_PHASES, LEASES, NODES, PODS, SLICES, kind
+from manciple.wire.resources import FINISHED_PHASES, NODES, PODS, SLICES, kind
 from manciple.wire.selectors import ParsedLabelSelector
 from manciple.wire.validation import natural
 
@@ -110,14 +111,14 @@ class Known:
 
 def with_lease(node: Node, now: datetime) -> Known:
     name = node.metadata.name
-    renewed_at = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset({name})).get(name)
-    return Known(node, renewed_at, state_of(node, renewed_at, now))
+    heard = renewed_at(now, names=frozenset({name})).get(name)
+    return Known(node, heard, state_of(node, heard, now))
 
 
-def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
-    """One of `STATES`; what a person must know first wins."""
+def state_of(node: Node, heard: datetime | None, now: datetime) -> str:
+    """One of `STATES`; what a person must know first wins. heard: when its Lease was renewed."""
     ready, created = ready_condition(node), moment(node.metadata.creation_timestamp)
-    if is_unreachable(ready.status if ready is not None else "", created, renewed_at, now):
+    if is_unreachable(ready.status if ready is not None else "", created, heard, now):
         return "Unreachable"
     if ready is None:
         return "Starting"
@@ -280,16 +281,18 @@ class NodeRow:
 def read_rows(nodes: QuerySet[Any], snapshot: DeviceSnapshot, now: datetime) -> list[NodeRow]:
     """nodes: those of `nodes_by_state` that are shown, in their order."""
     renewed = dict(nodes.values_list("name", "renewed_at"))
+    if settings.MIRROR:
+        renewed |= {name: at for name, at in renewed_at(now).items() if name in renewed}
     documents = {stored.name: stored for stored in objects.get_many(kind(NODES), [("", name) for name in renewed])}
     there, pools, rows = pods_on(renewed.keys()), pools_on(snapshot), []
-    for name, renewed_at in renewed.items():
+    for name, heard in renewed.items():
         if name not in documents:  # deleted a moment ago
             continue
         node = decoded(documents[name], Node)
         line = line_named(snapshot, name)
         rows.append(
             NodeRow(
-                known=Known(node, renewed_at, state_of(node, renewed_at, now)),
+                known=Known(node, heard, state_of(node, heard, now)),
                 pools=tuple(pools.get(name, ())),
                 devices=DeviceTotals(line.counts if line else {}),
                 pods=len(there[name].pods),

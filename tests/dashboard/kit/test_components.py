@@ -57,7 +57,7 @@ def test_what_it_draws(source: str, expected: str) -> None:
 
 #: What templates have besides components: addresses, commands, and parts of the page's frame or of lists.
 NO_COMPONENTS = re.compile(
-    r".*_url$|time_of_server|(node_)?command|zone|zone_and_offset|pick|aside|age|clock|duration|ago"
+    r".*_url$|time_of_server|(node_)?command|zone|zone_and_offset|pick|aside|age|clock|duration|ago|unknown"
 )
 
 

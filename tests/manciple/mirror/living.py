@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
 
-from manciple.mirror.sources import COPIED, Source
+from manciple.mirror.sources import COPIED, LEASE, Source
 from tests.manciple.mirror.replay import Answer, Document, Place, Replay
 
-KINDS = {source.plural: source for source in COPIED}
+KINDS = {source.plural: source for source in (*COPIED, LEASE)}
 
 
 class Entry(NamedTuple):
@@ -34,7 +34,8 @@ class Entry(NamedTuple):
 class Living(Replay):
     """watch_lists: it can begin a watch with the state. unwatchable: plurals that may be listed only. broken_after: the
     next watch breaks off within the line behind so many. busy: so many requests for objects are answered with 429.
-    silent: watches tell nothing. live: watches go on until the cluster ends, `timeoutSeconds` or `end_watches`.
+    silent: watches tell nothing. strict: it refuses a watch from a version that does not exist yet. hung: requests are
+    accepted, and not answered. live: watches go on until the cluster ends, `timeoutSeconds` or `end_watches`.
     """
 
     objects: dict[str, list[Document]] = field(default_factory=dict)
@@ -43,6 +44,8 @@ class Living(Replay):
     broken_after: int | None = None
     busy: int = 0
     silent: bool = False
+    strict: bool = True
+    hung: bool = False
     live: bool = False
 
     def __post_init__(self) -> None:
@@ -52,12 +55,14 @@ class Living(Replay):
         self._log: dict[str, list[Entry]] = {}
         self._snapshots: dict[str, tuple[int, list[Document]]] = {}
         self._ended = 0
+        self._backup: tuple[dict[str, list[Document]], int] = ({}, 99)
         for plural, documents in self.objects.items():
             for document in documents:
                 self._next(document)
             self._log[plural] = []
 
     def __exit__(self, *error: object) -> None:
+        self.wake()
         self.end_watches()
         super().__exit__(*error)
 
@@ -99,6 +104,24 @@ class Living(Replay):
             self._log = {plural: [] for plural in self._log}
             self._snapshots.clear()
 
+    def backup(self) -> None:
+        self._backup = (deepcopy(self.objects), self._version)
+
+    def restore(self) -> None:
+        """Go back to the last backup: its objects and its version. Nothing that was before is known any more."""
+        with self._changed:
+            objects, version = self._backup
+            self.objects, self._versions = deepcopy(objects), count(version + 1)
+            self._version = self._floor = version
+            self._log = {plural: [] for plural in self._log}
+            self._snapshots.clear()
+            self.end_watches()
+
+    def wake(self) -> None:
+        with self._changed:
+            self.hung = False
+            self._changed.notify_all()
+
     def end_watches(self) -> None:
         with self._changed:
             self._ended += 1
@@ -110,6 +133,11 @@ class Living(Replay):
         return document
 
     # Answers ---------------------------------------------------------------------------------------------------------
+
+    def respond(self, target: str, headers: Any) -> Answer:
+        with self._changed:
+            self._changed.wait_for(lambda: not self.hung, timeout=60)
+        return super().respond(target, headers)
 
     def places(self) -> list[Place]:
         known = {place[2] for place in super().places()}
@@ -155,6 +183,8 @@ class Living(Replay):
             since = self._version if begins_with_state else int(query["resourceVersion"][0])
             if since < self._floor:
                 return self._status(410, f"too old resource version: {since} ({self._floor})")
+            if since > self._version and self.strict:
+                return self._status(504, f"Too large resource version: {since}, current: {self._version}")
             state = [one for one in self.objects.get(plural, ()) if begins_with_state and _is_in(namespace, one)]
             broken_after, self.broken_after = self.broken_after, None
             ended = self._ended
@@ -174,7 +204,7 @@ class Living(Replay):
                 if self.silent:
                     self._changed.wait_for(lambda: self._ended > ended)
                 if self.live:
-                    while self._ended == ended and not self._is_news(kind.plural, since):
+                    while self._ended == ended and (self.hung or not self._is_news(kind.plural, since)):
                         self._changed.wait()
                 is_lost = since < self._floor
                 entries = [one for one in self._log.get(kind.plural, ()) if one.version > since]

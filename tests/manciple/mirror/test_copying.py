@@ -20,8 +20,9 @@ from claims.controllers import incidents
 from claims.devices.cache import read_devices
 from inventory.kinds import gates
 from inventory.models import Impairment, Incident
-from manciple.audit import recording
+from manciple.audit import events, recording
 from manciple.audit.models import Entry
+from manciple.mirror import received
 from manciple.mirror.client import Remote
 from manciple.mirror.following import KindFollower
 from manciple.mirror.models import RemoteVersion
@@ -199,8 +200,8 @@ def made(plural: str, number: int, chance: random.Random) -> Document:
 
 #: What happens to the cluster, to the connection, to the mirror; the frequent ones more than once.
 WHAT = (
-    *("put", "put", "put", "again", "delete", "heartbeat"),
-    *("turn", "turn", "turn", "break", "prune", "busy", "other lists", "restart"),
+    *("put", "put", "put", "again", "delete", "heartbeat", "backup", "restore"),
+    *("turn", "turn", "turn", "break", "prune", "busy", "other lists", "other servers", "restart"),
 )
 #: Kinds that belong together.
 GROUPS = (("pods", "replicasets"), ("resourceclaims", "pods"), ("nodes", "resourceslices"), ("deviceclasses", "nodes"))
@@ -228,11 +229,22 @@ def happen(step: tuple[str, str, int], cluster: Living, mirror: Mirror, chance: 
     otherwise: Mapping[str, Callable[[], None]] = {
         "delete": lambda: cluster.delete(plural, name.get("namespace", ""), name["name"]),
         "prune": cluster.prune,
+        "backup": cluster.backup,
+        "restore": lambda: restored(cluster, mirror),
+        "other servers": lambda: setattr(cluster, "strict", not cluster.strict),
         "restart": mirror.restart,
         "busy": lambda: setattr(cluster, "busy", number),
         "other lists": lambda: setattr(cluster, "watch_lists", not cluster.watch_lists),
     }
     otherwise.get(what, lambda: None)()
+
+
+def restored(cluster: Living, mirror: Mirror) -> None:
+    """And noticed: once the server has passed the point to which we were, nothing tells that it had gone back."""
+    cluster.restore()
+    cluster.broken_after, cluster.busy = None, 0
+    for _ in range(2):
+        mirror.turn()
 
 
 @settings(max_examples=some(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -295,18 +307,99 @@ def test_heartbeats_and_field_managers_make_no_entry_of_the_log(cluster: Living)
     assert entries("nodes") == [("ADDED", "n1", "kubectl"), ("MODIFIED", "n1", "kubectl")]
 
 
-def test_the_last_field_manager_is_the_author_and_nobody_is_in_the_trail(cluster: Living) -> None:
+def by(*managers: tuple[str, int]) -> list[Document]:
+    """managedFields of (manager, second)."""
+    return [{"manager": name, "time": f"2026-11-01T09:00:{second:02}Z"} for name, second in managers]
+
+
+def with_managers(document: Document, *managers: tuple[str, int]) -> Document:
+    document["metadata"]["managedFields"] = by(*managers)
+    return document
+
+
+def test_the_last_field_manager_is_the_author_but_of_deletions_which_name_none(cluster: Living) -> None:
     mirror = Mirror(remote_of(cluster), "pods")
-    document = pod("p")
-    times = {"kubelet": "2026-11-01T09:00:02Z", "kubectl": "2026-11-01T09:00:01Z"}
-    document["metadata"]["managedFields"] = [{"manager": name, "time": time} for name, time in times.items()]
-    cluster.put("pods", document)
+    mirror.turn()
+    document = cluster.put("pods", with_managers(pod("p"), ("kubelet", 2), ("kubectl", 1)))
+    mirror.turn()
+    document["spec"]["nodeName"] = "n1"
+    document = cluster.put("pods", with_managers(document, ("kubelet", 3), ("kube-scheduler", 3), ("kubectl", 1)))
+    mirror.turn()
+    document["metadata"]["deletionTimestamp"] = "2026-11-01T09:00:04Z"
+    document = cluster.put("pods", document)
+    mirror.turn()
+    document["status"]["phase"] = "Failed"
+    cluster.put("pods", with_managers(document, ("kubelet", 5)))
     mirror.turn()
     cluster.delete("pods", "team-a", "p")
     mirror.turn()
-    assert entries("pods") == [("ADDED", "p", "kubelet"), ("DELETED", "p", "kubelet")]
+    authors = ["kubelet", "kube-scheduler or kubelet", "", "kubelet", ""]
+    assert [manager for _, _, manager in entries("pods")] == authors
+
+
+def trail() -> list[tuple[str, str, str, bool]]:
+    """(verb, name, field manager, found by a listing)"""
     recording.catch_up()
-    assert not Entry.objects.exists()
+    notes = [(one, events.note_of(one)) for one in Entry.objects.order_by("id")]
+    assert all((one.username, one.routine) == ("", True) for one, _ in notes)
+    return [(one.verb, one.name, note.manager or "", note.found) for one, note in notes]
+
+
+def test_the_history_has_what_concerns_devices_and_says_what_a_listing_found(cluster: Living) -> None:
+    """That something was there before is no creation, and when it ended while nobody watched is not known."""
+    mirror = Mirror(remote_of(cluster), "pods", "resourceclaims")
+    cluster.put("resourceclaims", with_managers(claim("before"), ("kubectl", 1)))
+    cluster.put("pods", pod("plain"))
+    mirror.turn()
+    cluster.put("pods", with_managers(pod("train", "before"), ("kubectl", 2)))
+    cluster.put("pods", with_managers(pod("plain", on="n1"), ("kubelet", 2)))
+    mirror.turn()
+    cluster.put("resourceclaims", with_managers(claim("before", "n1/gpu-0"), ("kube-scheduler", 3)))
+    cluster.delete("pods", "team-a", "train")
+    cluster.prune()
+    mirror.restart()
+    mirror.turn()
+    assert set(trail()) == {
+        ("list", "before", "kubectl", True),
+        ("create", "train", "kubectl", False),
+        ("update", "before", "kube-scheduler", True),
+        ("delete", "train", "", True),
+    }
+
+
+def extended() -> Document:
+    document = pod("p")
+    document["spec"]["containers"][0]["resources"] = {"limits": {"example.com/gpu": "1"}}
+    return document
+
+
+def made_of(spec: Document, *path: str) -> Document:
+    """An object whose pods have this spec."""
+    made: Document = {"metadata": {}, "spec": spec}
+    for name in reversed(path):
+        made = {name: made}
+    whole = {"selector": {"matchLabels": {"a": "b"}}, "schedule": "* * * * *", **made.get("spec", {})}
+    return {"metadata": meta("x", "team-a"), "spec": whole}
+
+
+@pytest.mark.parametrize(
+    ("plural", "document", "expected"),
+    [
+        ("pods", pod("p"), False),
+        ("pods", pod("p", "claim"), True),
+        ("pods", extended(), True),
+        ("replicasets", made_of(pod("p")["spec"], "spec", "template"), False),
+        ("replicasets", made_of(extended()["spec"], "spec", "template"), True),
+        ("jobs", made_of(extended()["spec"], "spec", "template"), True),
+        ("cronjobs", made_of(extended()["spec"], "spec", "jobTemplate", "spec", "template"), True),
+        ("cronjobs", made_of(pod("p")["spec"], "spec", "jobTemplate", "spec", "template"), False),
+        ("nodes", node("n1"), True),
+    ],
+)
+def test_what_wants_devices(plural: str, document: Document, expected: bool) -> None:
+    kind = registry.by_resource(KINDS[plural].resource)
+    obj = received.read(kind, kind.version, msgspec.json.encode(document)).object
+    assert received.wants_devices(kind, obj) is expected
 
 
 def test_unknown_fields_are_in_the_text_and_stay_through_a_deletion_that_was_missed(cluster: Living) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,8 @@ from manciple.mirror.following import ASKED_AGAIN_AFTER, POLLED_EVERY, SILENCE
 from manciple.mirror.kubeconfig import Access, Cluster, User
 from manciple.mirror.sources import Reach
 from tests.manciple.mirror.clusters import claim, node, pod, remote_of
-from tests.manciple.mirror.living import Living
+from tests.manciple.mirror.living import Living, _line
+from tests.manciple.mirror.replay import Answer
 from tests.manciple.mirror.test_copying import Mirror, assert_equal, stored
 
 pytestmark = pytest.mark.django_db
@@ -201,3 +204,166 @@ def test_credentials_that_expired_are_read_again_for_lists_and_for_watches(clust
     mirror.turn()
     mirror.turn()
     assert "does not accept the credentials" in mirror.copy.failing["pods"]
+
+
+# Servers that behave strangely ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strict", [True, False], ids=["refuses", "waits"])
+@pytest.mark.parametrize("watch_lists", [True, False], ids=["watch-list", "pages"])
+@pytest.mark.parametrize("is_new", [True, False], ids=["the mirror restarts", "the mirror goes on"])
+def test_a_server_that_was_restored_from_a_backup_is_copied_as_it_is_then(
+    cluster: Living, strict: bool, watch_lists: bool, is_new: bool
+) -> None:
+    """Though an object has the version again that it had before, and is another."""
+    cluster.strict, cluster.watch_lists = strict, watch_lists
+    cluster.backup()
+    mirror = Mirror(remote_of(cluster), "pods")
+    before = cluster.put("pods", pod("a", cpu="7"))["metadata"]["resourceVersion"]
+    for name in ("late", "later"):
+        cluster.put("pods", pod(name))
+    mirror.turn()
+    cluster.restore()
+    assert cluster.put("pods", pod("a", cpu="5"))["metadata"]["resourceVersion"] == before
+    if is_new:
+        mirror.restart()
+    for _ in range(2):
+        mirror.turn()
+    assert_equal(cluster, "pods")
+    cluster.put("pods", pod("after"))
+    mirror.turn()
+    assert_equal(cluster, "pods")
+
+
+def test_a_list_whose_pages_expire_begins_again_and_keeps_nothing_that_is_gone(
+    cluster: Living, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.watch_lists = False
+    monkeypatch.setattr("manciple.mirror.listing.PAGE", 1)
+    listed, gone = cluster._list, [True]
+
+    def later(plural: str, namespace: str, query: Mapping[str, list[str]]) -> Answer:
+        if "continue" in query and gone.pop():
+            cluster.delete("pods", "team-a", "a")
+            cluster.put("pods", pod("z"))
+            cluster.prune()
+        return listed(plural, namespace, query)
+
+    monkeypatch.setattr(cluster, "_list", later)
+    mirror = Mirror(remote_of(cluster), "pods")
+    mirror.turn()
+    assert not gone
+    assert mirror.copy.failing["pods"] == ""
+    assert_equal(cluster, "pods")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"{",
+        b"7",
+        b"\xff\xfe",
+        b'{"type":"ADDED","object":7}',
+        b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}',
+        b'{"type":"ERROR","object":"no status"}',
+        b'{"type":"ERROR","object":{"code":504,"message":"Too large resource version"}}',
+        b'{"object":{}}',
+        b"[" * 5000,
+    ],
+)
+def test_a_line_of_a_watch_that_is_no_event_leads_to_a_listing(cluster: Living, line: bytes) -> None:
+    mirror = Mirror(remote_of(cluster), "pods")
+    mirror.turn()
+    cluster.put("pods", pod("late"))
+    cluster.answer = lambda _path: (200, {}, iter([line + b"\n"]))
+    mirror.turn()
+    cluster.answer = lambda _path: None
+    asked(cluster)
+    mirror.turn()
+    assert asked(cluster, "sendInitialEvents")
+    assert_equal(cluster, "pods")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"7", b"\xff", b'{"items":7}', b'{"items":[7]}', b"[" * 5000])
+@pytest.mark.parametrize("watch_lists", [True, False], ids=["watch-list", "pages"])
+def test_a_list_that_is_none_is_a_failure_and_nothing_is_lost(cluster: Living, watch_lists: bool, body: bytes) -> None:
+    mirror = Mirror(remote_of(cluster), "pods")
+    mirror.turn()
+    mirror.restart()
+    mirror.followers["pods"]._watch_lists = watch_lists
+    cluster.answer = lambda _path: (200, {}, body)
+    mirror.turn()
+    assert mirror.copy.failing["pods"]
+    assert len(stored("pods")) == 2
+    cluster.answer = lambda _path: None
+    mirror.turn()
+    assert_equal(cluster, "pods")
+
+
+@pytest.mark.parametrize("watch_lists", [True, False], ids=["watch-list", "pages"])
+@pytest.mark.parametrize("depth", [150, 900, 9000])
+def test_what_nests_deeper_than_anybody_reads_costs_only_its_own_depths(
+    cluster: Living, watch_lists: bool, depth: int
+) -> None:
+    """Opaque parameters of a claim may: whoever writes one must not blind a mirror."""
+    cluster.watch_lists = watch_lists
+    one = claim("deep")
+    cluster.put("resourceclaims", one)
+    deep = json.dumps(one["spec"])[:-1] + ', "xDeep": {"a":' + "[" * depth + "]" * depth + ', "b": 1}}'
+    answered = cluster.respond
+
+    def respond(target: str, headers: Any) -> Answer:
+        code, more, body = answered(target, headers)
+        plain, replaced = json.dumps(one["spec"]).encode(), deep.encode()
+        if isinstance(body, bytes):
+            return code, more, body.replace(plain, replaced)
+        return code, more, (part.replace(plain, replaced) for part in body)
+
+    cluster.respond = respond  # type: ignore[method-assign]  # json cannot write it
+    mirror = Mirror(remote_of(cluster), "resourceclaims")
+    mirror.turn()
+    cluster.put("resourceclaims", claim("other", count=2))
+    mirror.turn()
+    copied = stored("resourceclaims")
+    assert copied.keys() == {"team-a/deep", "team-a/other"}
+    assert copied["team-a/deep"]["spec"]["xDeep"]["b"] == 1
+    assert not any(mirror.copy.unread.values())
+
+
+def test_what_is_too_long_for_a_line_of_a_watch_is_listed(cluster: Living, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manciple.mirror.client.LONGEST_LINE", 10_000)
+    mirror = Mirror(remote_of(cluster), "pods")
+    mirror.turn()
+    large = pod("large")
+    large["metadata"]["annotations"] = {"long": "x" * 20_000}
+    cluster.put("pods", large)
+    for _ in range(2):
+        mirror.turn()
+    assert_equal(cluster, "pods")
+    cluster.put("pods", pod("after"))
+    mirror.turn()
+    assert_equal(cluster, "pods")
+
+
+def test_an_answer_without_an_end_is_given_up(cluster: Living, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manciple.mirror.client.LARGEST_ANSWER", 10_000)
+    cluster.watch_lists = False
+    mirror = Mirror(remote_of(cluster), "pods")
+    mirror.followers["pods"]._watch_lists = False
+    cluster.answer = lambda _path: (200, {}, (b" " * 1000 for _ in range(1000)))
+    mirror.turn()
+    assert "longer than" in mirror.copy.failing["pods"]
+
+
+def test_lines_come_whole_however_they_are_cut(cluster: Living) -> None:
+    mirror = Mirror(remote_of(cluster), "pods")
+    mirror.turn()
+    body = b"".join(_line("ADDED", cluster.put("pods", pod(f"p{number}"))) + b"\n" for number in range(5))
+    for size in (1, 7, 100, len(body)):
+        parts = [body[at : at + size] for at in range(0, len(body), size)]
+        cluster.answer = lambda _path, parts=parts: (200, {}, iter(parts))  # type: ignore[misc]
+        mirror.restart()
+        mirror.followers["pods"]._resume = ("v1", "", "1")
+        mirror.turn()
+        assert mirror.copy.failing.get("pods", "") == ""
+        assert {f"team-a/p{number}" for number in range(5)} <= stored("pods").keys()

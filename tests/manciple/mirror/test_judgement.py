@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from claims.causes import causes
 from manciple.mirror import explaining
 from manciple.mirror.explaining import Answer
 from manciple.mirror.failures import RemoteFailure
+from manciple.mirror.listing import Found
 from manciple.mirror.sources import DEVICES, SLICE, WHY, Source
 from scheduling import judgement
 from scheduling.allocator.outcome import FREE
@@ -82,13 +84,30 @@ def server(way: str, source: Source, objects: Objects) -> tuple[Objects, dict[st
 def test_what_is_said_with_a_kind_unreadable_is_said_with_all_of_it(phrase: str, source: Source, way: str) -> None:
     objects, options = server(way, source, OBJECTS[phrase])
     judged, found = explained(objects, rules="v1beta2", **options)
-    known = whole(phrase)
-    if found.states[source.resource].is_whole:  # the server has no such kind
+    assert_judged(judged, found, whole(phrase), source)
+
+
+@pytest.mark.sample(30)
+@pytest.mark.parametrize("only", ["", NAMESPACE], ids=["forbidden", "one namespace"])
+@pytest.mark.parametrize("sources", combinations(WHY, 2), ids=lambda two: "+".join(one.plural for one in two))
+@pytest.mark.parametrize("phrase", OBJECTS)
+def test_what_is_said_with_two_kinds_unreadable_is_said_with_all_of_it(
+    phrase: str, sources: tuple[Source, Source], only: str
+) -> None:
+    forbidden = frozenset(one.plural for one in sources)
+    judged, found = explained(OBJECTS[phrase], rules="v1beta2", forbidden=forbidden, only=only)
+    assert_judged(judged, found, whole(phrase), *sources)
+
+
+def assert_judged(judged: Answer, found: Found, known: Answer, *sources: Source) -> None:
+    """known: the answer where everything may be read."""
+    unread = [source for source in sources if not found.states[source.resource].is_whole]
+    if not unread:  # the server has no such kind
         return
     if judged.unknown:
         assert judged.explained.state == "Unknown"
         assert isinstance(judged.explained.cause, causes.NotJudged)
-        assert source.plural in explaining.reason(judged)
+        assert any(source.plural in explaining.reason(judged) for source in unread)
     else:
         assert judged.explained.state == known.explained.state
         assert without_time(judged.explained.cause) == without_time(known.explained.cause)
@@ -105,8 +124,9 @@ def test_what_is_said_with_a_kind_unreadable_is_said_with_all_of_it(phrase: str,
     for request in judged.explained.report.requests if judged.explained.report else ():
         for stage in request.funnel:
             assert stage.left == counts[request.plan.full_name, stage.name]
-    assert source.plural in "\n".join(explaining.lines(judged))
-    assert source.plural in json.dumps(explaining.document(judged))
+    for source in unread:
+        assert source.plural in "\n".join(explaining.lines(judged))
+        assert source.plural in json.dumps(explaining.document(judged))
 
 
 def without_time(cause: causes.Cause | None) -> causes.Cause | None:
@@ -179,6 +199,22 @@ def test_no_device_is_called_free_that_may_not_be(source: Source, way: str) -> N
     assert source.plural in "\n".join(table.lines())
     if source.plural in ("resourceclaims", "devicetaintrules", "nodes"):
         assert "free" not in {one.state for one in table.devices}
+
+
+@pytest.mark.parametrize("sources", combinations(DEVICES, 2), ids=lambda two: "+".join(one.plural for one in two))
+def test_no_device_is_called_free_where_two_kinds_may_not_be_read(sources: tuple[Source, Source]) -> None:
+    objects, forbidden = cluster(*holding("n1/gpu-0")), frozenset(one.plural for one in sources)
+    if SLICE in sources:
+        with pytest.raises(RemoteFailure, match="resourceslices"):
+            devices_of(objects, rules="v1beta2", forbidden=forbidden)
+        return
+    table = devices_of(objects, rules="v1beta2", forbidden=forbidden)
+    assert {state.source for state in table.gaps} == set(sources)
+    states = {(one.node, one.name): one.state for one in table.devices}
+    assert states.pop(("n1", "gpu-0")) in ("reserved", "unknown")
+    assert set(states.values()) <= {"unknown"} or {"resourceclaims", "devicetaintrules", "nodes"}.isdisjoint(forbidden)
+    free = [line.split()[3] for line in table.lines() if line.startswith(("gpu ", "unknown "))]
+    assert "0" not in free, "nor are none called free"
 
 
 def test_devices_that_two_claims_hold_are_told() -> None:

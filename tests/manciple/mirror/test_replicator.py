@@ -168,3 +168,22 @@ def test_while_the_database_is_away_nothing_is_lost(server: Living, monkeypatch:
     with replicated(server) as replicator:
         assert replicator.listed.wait(30)
         assert_equal(server, "pods", "resourceclaims", "nodes")
+
+
+def test_a_server_that_accepts_and_never_answers_is_away_though_its_connections_live(
+    server: Living, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is stopped, or behind a firewall that drops everything."""
+    monkeypatch.setattr("manciple.mirror.replicator.PROBED_EVERY", 0.2)
+    monkeypatch.setattr("manciple.mirror.replicator.PROBE_PATIENCE", 0.3)
+    with replicated(server) as replicator:
+        assert replicator.listed.wait(30)
+        assert fresh().away_since is None
+        server.hung = True
+        until(lambda: fresh().away_since is not None)
+        assert "did not answer in time" in fresh().why
+        assert stored("pods"), "what is known is shown"
+        server.wake()
+        until(lambda: fresh().away_since is None)
+        server.put("resourceclaims", claim("late"))
+        until(lambda: "team-a/late" in stored("resourceclaims"))
