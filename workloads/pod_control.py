@@ -1,8 +1,8 @@
 """What the controllers of workloads do with pods, and how they take their turns.
 
-What a controller writes for one workload is one transaction, which begins by making sure that the workload is as it was
-when it was looked at, and controls as many pods as it did (`check_unchanged`). So a crash leaves all or nothing,
-whoever comes next reads in the log what was done, and no pod is made twice.
+What a controller writes for one workload is in one transaction, often together with others, and begins by making sure
+that the workload is as it was when it was looked at, and controls as many pods as it did (`check_unchanged`). So a
+crash leaves all or nothing, whoever comes next reads in the log what was done, and no pod is made twice.
 
 Pods are admitted as those of any client, in the name of the controller, before the transaction (`admitted`).
 Source: pkg/controller/controller_utils.go and controller_ref_manager.go of Kubernetes 1.36.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -29,7 +29,7 @@ from claims.kinds.registration import POD
 from manciple.api import verbs
 from manciple.controllers.turns import Failed, attempt
 from manciple.store import garbage, objects
-from manciple.store.objects import Writer, decoded
+from manciple.store.objects import PendingWrite, Read, Writer, decoded
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
 from manciple.wire.identity import Identity
@@ -51,7 +51,7 @@ MOST_TOLD = 25
 #: namespace wait for that, so that those cost no more than a few tries a second.
 RETRY = math.inf
 #: Workloads that are looked at together, and seconds of a run of theirs, after which other controllers have the thread.
-AT_ONCE, SHARE = 10, 1.0
+AT_ONCE, SHARE = 25, 1.0
 #: Pods of one namespace's workloads that may wait for a node, and what their templates may come to, in bytes: more are
 #: made as these are placed. So who asks for two billion pods fills neither the database nor the scheduler's queue.
 MOST_WAITING, MOST_WAITING_BYTES = 10_000, 64 << 20
@@ -66,6 +66,22 @@ DELETED = "Deleted pod: {}"
 Admitted = tuple[Any, str]
 
 
+#: What a turn came to: how many objects were written, and when the workload's turn comes again by itself: as POSIX
+#: seconds, or `RETRY`.
+Done = tuple[int, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a turn is to write. Several share a transaction, in which each ends or fails by itself (`PendingWrite`), and
+    may run twice: `write` changes nothing but through the writer. pods: how many it makes or deletes.
+    """
+
+    write: Callable[[Writer], Done]
+    identity: Identity
+    pods: int = 0
+
+
 #: The resources whose turns were cut short in this process when they were taken last.
 _cut_short: set[str] = set()
 
@@ -74,13 +90,12 @@ def take_turns(
     resource: str,
     now: datetime,
     look: Callable[[WorkloadView, Any], Any],
-    sync: Callable[[Any, datetime], tuple[int, float | None]],
+    sync: Callable[[Any, datetime], Done | Work],
 ) -> int:
     """Let the workloads of `resource` whose turn it is have it, for `SHARE` seconds. Returns how many objects were
     written.
 
-    look: what is to be known for one turn. sync: (how many objects it wrote, when its turn comes again by itself: as
-    POSIX seconds, or `RETRY`).
+    look: what is to be known for one turn. sync: takes it, up to what is to be written.
     """
     changed, until, is_over = 0, time.monotonic() + SHARE, False
     later: dict[Key, float | None] = {}
@@ -96,22 +111,41 @@ def take_turns(
                 # What goes wrong here must not cost the view, which all of them share.
                 turns = {one.key: attempt(resource, one.key, partial(look, view, one)) for one in taken}
                 offered.update((key, getattr(turn, "offered", None)) for key, turn in turns.items())
-            for key, turn in turns.items():
-                done = turn if isinstance(turn, Failed) else attempt(resource, key, partial(sync, turn, now))
-                if isinstance(done, Failed):
-                    is_refused = isinstance(done.error, ApiError)
-                    later[key] = RETRY if is_refused else now.timestamp() + done.seconds
+            works: dict[Key, Work] = {}
+            for number, (key, turn) in enumerate(turns.items(), start=1):
+                taken_up = turn if isinstance(turn, Failed) else attempt(resource, key, partial(sync, turn, now))
+                ended: dict[Key, Done | Failed] = {}
+                if isinstance(taken_up, Work):
+                    works[key] = taken_up
                 else:
-                    written, later[key] = done
-                    changed += written
-                    del offered[key]
-                if is_over := time.monotonic() > until:
+                    ended[key] = taken_up
+                is_over = time.monotonic() > until
+                if is_over or number == len(turns) or sum(one.pods for one in works.values()) >= BURST:
+                    ended |= _written(resource, works)
+                    works = {}
+                for one, done in ended.items():
+                    if isinstance(done, Failed):
+                        is_refused = isinstance(done.error, ApiError)
+                        later[one] = RETRY if is_refused else now.timestamp() + done.seconds
+                    else:
+                        written, later[one] = done
+                        changed += written
+                        del offered[one]
+                if is_over:
                     break
     finally:
         times = {key: at for key, at in later.items() if at is not None and at != RETRY}
         refused = [key for key, at in later.items() if at == RETRY]
         following.come_back(resource, times, refused=refused, offered=offered, now=now.timestamp())
     return changed
+
+
+def _written(resource: str, works: Mapping[Key, Work]) -> dict[Key, Done | Failed]:
+    """What these came to, in one transaction."""
+    of = kind(resource)
+    pending = {key: PendingWrite(one.write, one.identity, (Read(of, *key),)) for key, one in works.items()}
+    objects.settle(list(pending.values()), portion=True)
+    return {key: attempt(resource, key, one.outcome) for key, one in pending.items()}
 
 
 def is_cut_short(resource: str) -> bool:

@@ -202,6 +202,11 @@ def test_a_crash_leaves_no_pod_too_many(cluster: Cluster, monkeypatch: pytest.Mo
     assert len(cluster.pods()) == 3
 
 
+def written(work: pod_control.Done | pod_control.Work) -> pod_control.Done:
+    assert isinstance(work, pod_control.Work)
+    return objects.write(work.write, identity=work.identity)
+
+
 def test_of_two_that_look_at_the_same_state_one_makes_the_pods(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +222,7 @@ def test_of_two_that_look_at_the_same_state_one_makes_the_pods(
     replica_sets.reconcile(cluster.now)
     for turn in stale:
         with pytest.raises(Conflict):
-            sync(turn, cluster.now)
+            written(sync(turn, cluster.now))
     assert len(cluster.pods()) == 2
 
 
@@ -228,7 +233,7 @@ def test_a_pod_that_the_view_does_not_know_is_not_made_again(cluster: Cluster, m
     replica_set = cluster.replica_set()
     turn = replica_sets.Turn(replica_set, (), (), {})
     with pytest.raises(Conflict):
-        replica_sets._sync(turn, cluster.now)
+        written(replica_sets._sync(turn, cluster.now))
     assert len(cluster.pods()) == 1
 
 

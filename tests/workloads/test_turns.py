@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from msgspec.structs import replace
 
 from claims.kinds.pods import Pod
@@ -233,6 +236,38 @@ def test_a_selector_that_others_pods_match_takes_none_of_them(cluster: Cluster) 
     after = {pod.metadata.name: pod.metadata.owner_references for pod in cluster.pods()}
     assert before.items() <= after.items()
     assert len(after) == len(before) + 1
+
+
+def test_workloads_share_commits_of_a_burst_of_pods_each(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_control, "BURST", 4)
+    for number in range(pod_control.AT_ONCE):
+        cluster.create(JOB, make_job(f"job-{number}"))
+    with CaptureQueriesContext(connection) as asked:
+        jobs.reconcile(cluster.now)
+    commits = sum("INSERT INTO store_event" in one["sql"] for one in asked)
+    assert len(cluster.pods()) == pod_control.AT_ONCE
+    assert commits == math.ceil(pod_control.AT_ONCE / 4)
+
+
+@pytest.mark.parametrize("fault", [Conflict("somebody else has written"), Forbidden("not now"), TypeError("a fault")])
+def test_what_one_workload_cannot_write_costs_those_nothing_that_share_its_commit(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    update, faults = objects.Writer.update, [fault]
+
+    def refused(writer: objects.Writer, of: Kind, obj: Any, **options: Any) -> Any:
+        if of is JOB and obj.metadata.name == "bad" and faults:
+            raise faults.pop()
+        return update(writer, of, obj, **options)
+
+    monkeypatch.setattr(objects.Writer, "update", refused)
+    for name in ("bad", "good", "well"):
+        cluster.create(JOB, make_job(name))
+    jobs.reconcile(cluster.now)
+    assert {pod.metadata.name[:4] for pod in cluster.pods()} == {"good", "well"}  # and nothing of half a turn
+    cluster.pass_time(turns.REST_AFTER_FAULT)
+    cluster.run()
+    assert sorted(pod.metadata.name.rsplit("-", 1)[0] for pod in cluster.pods()) == ["bad", "good", "well"]
 
 
 @pytest.mark.parametrize("fault", [Conflict("somebody else has written"), Forbidden("not now"), TypeError("a fault")])

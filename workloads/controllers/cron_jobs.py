@@ -20,7 +20,6 @@ from claims import event_recorder
 from claims.event_recorder import EventNote
 from manciple.api import verbs
 from manciple.controllers.declaration import Controller
-from manciple.store import objects
 from manciple.store.objects import Writer
 from manciple.wire.base import ObjectMeta, ObjectReference, timestamp
 from manciple.wire.errors import AlreadyExists, ApiError, Conflict
@@ -32,7 +31,7 @@ from workloads.kinds.cron_jobs import CRON_JOB, FORBID, REPLACE, SCHEDULED, Cron
 from workloads.kinds.cron_schedules import BadSchedule, Due, due, next_due, parse, zone_of
 from workloads.kinds.jobs import COMPLETE, FAILED, JOB, Job
 from workloads.kinds.templates import owner_reference
-from workloads.pod_control import RETRY, take_turns
+from workloads.pod_control import RETRY, Done, Work, take_turns
 from workloads.view import CRON_JOBS, JOBS, WorkloadView, controller_of
 
 IDENTITY = controller("cronjob-controller")
@@ -79,7 +78,7 @@ def _look(view: WorkloadView, cron_job: CronJob) -> Turn:
     return Turn(cron_job, [one for one in owned if isinstance(one, Job)])
 
 
-def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
+def _sync(turn: Turn, now: datetime) -> Done | Work:
     cron_job, plan = turn.cron_job, planned(turn, now)
     made, refusal = None, None
     if plan.due is not None:
@@ -90,8 +89,9 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
     later = None if plan.later is None else plan.later.timestamp() + LATER
     if made is None and refusal is None and not plan.going and not plan.told and plan.status == cron_job.status:
         return 0, later
-    with objects.writing(identity=IDENTITY) as writer:
-        before = writer.revision
+
+    def write(writer: Writer) -> Done:
+        before, refused = writer.revision, refusal
         stored = writer.get(CRON_JOB, *cron_job.key)
         if stored is None or stored.metadata.resource_version != cron_job.metadata.resource_version:
             raise Conflict.of(CRON_JOB.resource, cron_job.metadata.name)
@@ -110,12 +110,13 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
             except AlreadyExists:
                 status = _found(writer, cron_job, status, made[1], plan.due)
             except ApiError as error:
-                refusal = error
-        if refusal is not None:
-            _tell(writer, cron_job, "FailedCreate", f"Error creating job: {refusal}", now, warning=True)
+                refused = error
+        if refused is not None:
+            _tell(writer, cron_job, "FailedCreate", f"Error creating job: {refused}", now, warning=True)
         writer.update(CRON_JOB, replace(cron_job, status=status), subresource="status")
-        written = writer.revision - before
-    return written, RETRY if refusal is not None else later
+        return writer.revision - before, RETRY if refused is not None else later
+
+    return Work(write, IDENTITY)
 
 
 def _started(status: CronJobStatus, job: Any, at: datetime | None) -> CronJobStatus:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from claims.kinds.pods import Affinity, NodeAffinity, Pod, PodSpec, Toleration, tolerates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.controllers.declaration import BOUND, DELETING, FINISHED, Controller
-from manciple.store import objects
+from manciple.store.objects import Writer
 from manciple.wire.identity import controller
 from manciple.wire.resources import ADDED, DELETED, MODIFIED, NODES, PODS, Key
 from manciple.wire.selectors import node_selector_matches
@@ -38,7 +38,7 @@ from workloads.kinds.daemon_sets import (
 )
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.templates import pod_of
-from workloads.pod_control import RETRY, PodControl, take_turns
+from workloads.pod_control import RETRY, Done, PodControl, Work, take_turns
 from workloads.revisions import History, history_of
 from workloads.view import DAEMON_SETS, NodeFacts, WorkloadView
 
@@ -88,7 +88,7 @@ def _look(view: WorkloadView, daemon_set: DaemonSet) -> Turn:
     return Turn(daemon_set, pods, offered, view.revisions(daemon_set), list(view.nodes.values()))
 
 
-def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
+def _sync(turn: Turn, now: datetime) -> Done | Work:
     daemon_set, most = turn.daemon_set, pod_control.BURST
     if daemon_set.metadata.deletion_timestamp is not None:
         return 0, None
@@ -107,12 +107,13 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
     is_still = history.is_written and not (released or adopted or going or admitted or refusal or surplus)
     if is_still and status == daemon_set.status:
         return 0, view.next_look()
-    with objects.writing(identity=IDENTITY) as writer:
+
+    def write(writer: Writer) -> Done:
         before = writer.revision
         control.check_unchanged(writer, len(turn.pods))
         if not revisions.record(writer, daemon_set, history, surplus):
-            status = replace(daemon_set.status, collision_count=collisions + 1)
-            writer.update(DAEMON_SET, replace(daemon_set, status=status), subresource="status")
+            collided = replace(daemon_set.status, collision_count=collisions + 1)
+            writer.update(DAEMON_SET, replace(daemon_set, status=collided), subresource="status")
             return writer.revision - before, now.timestamp()
         control.adopt(writer, adopted)
         control.release(writer, released)
@@ -120,17 +121,17 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
             if facts.uid in plan.ended:
                 reason, message = plan.ended[facts.uid]
                 control.tell(writer, reason, message, now, warning=reason == "FailedDaemonPod")
-        made, refusal = control.make(writer, admitted, refusal, now)
+        made, refused = control.make(writer, admitted, refusal, now)
         control.delete(writer, going, now)
         gone = {facts.uid for facts in going}
         known = [dataclasses.replace(pod, is_deleting=True) if pod.uid in gone else pod for pod in pods]
-        view = Daemons(daemon_set, turn.nodes, [*known, *map(PodFacts.of, made)], hashed, now)
-        writer.update(DAEMON_SET, replace(daemon_set, status=view.counted()), subresource="status")
-        written = writer.revision - before
-    if refusal is not None:
-        return written, RETRY
-    is_more = len(plan.needing) > most or len(plan.going) > most
-    return written, now.timestamp() if is_more else view.next_look()
+        after = Daemons(daemon_set, turn.nodes, [*known, *map(PodFacts.of, made)], hashed, now)
+        writer.update(DAEMON_SET, replace(daemon_set, status=after.counted()), subresource="status")
+        is_more = len(plan.needing) > most or len(plan.going) > most
+        later = now.timestamp() if is_more else after.next_look()
+        return writer.revision - before, later if refused is None else RETRY
+
+    return Work(write, IDENTITY, pods=len(admitted) + len(going))
 
 
 # Revisions ------------------------------------------------------------------------------------------------------------

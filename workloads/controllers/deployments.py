@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -20,7 +20,6 @@ from claims import event_recorder
 from claims.event_recorder import EventNote
 from manciple.api import verbs
 from manciple.controllers.declaration import Controller
-from manciple.store import objects
 from manciple.store.objects import Writer
 from manciple.wire.errors import AlreadyExists, ApiError, Conflict
 from manciple.wire.identity import controller
@@ -31,7 +30,7 @@ from workloads.kinds.deployments import DEPLOYMENT, PROGRESSING, Deployment
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet
 from workloads.kinds.templates import owner_reference
-from workloads.pod_control import RETRY, take_turns
+from workloads.pod_control import RETRY, Done, Work, take_turns
 from workloads.rollouts import Rollout, is_same_template, with_condition
 from workloads.view import DEPLOYMENTS, REPLICA_SETS, WorkloadView, controller_of, selects
 
@@ -61,12 +60,12 @@ def _look(view: WorkloadView, deployment: Deployment) -> Turn:
     return Turn(deployment, owned, adoptable, {one.metadata.uid: view.owned_pods(one) for one in owned})
 
 
-def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
+def _sync(turn: Turn, now: datetime) -> Done | Work:
     deployment = turn.deployment
     is_deleting = deployment.metadata.deletion_timestamp is not None
     released = [] if is_deleting else [one for one in turn.replica_sets if not selects(deployment, one.metadata.labels)]
     if not is_deleting and (turn.adoptable or released):
-        return _change_hands(turn, released), now.timestamp()
+        return Work(lambda writer: (_change_hands(writer, turn, released), now.timestamp()), IDENTITY)
     rollout = Rollout(deployment, turn.replica_sets, turn.pods)
     rollout.step(now)
     created, refusal = None, None
@@ -78,43 +77,53 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
     is_still = created is None and refusal is None and not rollout.updated and not rollout.deleted
     if is_still and rollout.deployment == deployment:
         return 0, rollout.due_at()
-    with objects.writing(identity=IDENTITY) as writer:
-        before = writer.revision
-        if created is not None:
-            try:
-                with writer.savepoint():
-                    writer.create(REPLICA_SET, created[1], uid=created[2])
-            except AlreadyExists:
-                return _note_collision(writer, turn, created[1]), now.timestamp()
-            except ApiError as error:
-                refusal = error
-        if refusal is not None:
-            return _note_refusal(writer, deployment, refusal, now), RETRY
-        for one in rollout.updated:
-            writer.update(REPLICA_SET, one)
-        for name in rollout.deleted:
-            known = next(one for one in turn.replica_sets if one.metadata.name == name)
-            writer.delete(REPLICA_SET, deployment.metadata.namespace, name, uid=known.metadata.uid)
-        for message in rollout.told:
-            _tell(writer, deployment, message, now)
-        writer.update(DEPLOYMENT, rollout.deployment)
-        return writer.revision - before, rollout.due_at()
+    return Work(partial(_write, turn=turn, rollout=rollout, created=created, refusal=refusal, now=now), IDENTITY)
 
 
-def _change_hands(turn: Turn, released: Sequence[ReplicaSet]) -> int:
+def _write(
+    writer: Writer,
+    *,
+    turn: Turn,
+    rollout: Rollout,
+    created: tuple[Any, Any, str] | None,
+    refusal: ApiError | None,
+    now: datetime,
+) -> Done:
+    before, deployment = writer.revision, turn.deployment
+    if created is not None:
+        try:
+            with writer.savepoint():
+                writer.create(REPLICA_SET, created[1], uid=created[2])
+        except AlreadyExists:
+            return _note_collision(writer, turn, created[1]), now.timestamp()
+        except ApiError as error:
+            refusal = error
+    if refusal is not None:
+        return _note_refusal(writer, deployment, refusal, now), RETRY
+    for one in rollout.updated:
+        writer.update(REPLICA_SET, one)
+    for name in rollout.deleted:
+        known = next(one for one in turn.replica_sets if one.metadata.name == name)
+        writer.delete(REPLICA_SET, deployment.metadata.namespace, name, uid=known.metadata.uid)
+    for message in rollout.told:
+        _tell(writer, deployment, message, now)
+    writer.update(DEPLOYMENT, rollout.deployment)
+    return writer.revision - before, rollout.due_at()
+
+
+def _change_hands(writer: Writer, turn: Turn, released: Sequence[ReplicaSet]) -> int:
     """Adopt the ReplicaSets that the Deployment selects, and let go of those that it no longer does."""
     deployment = turn.deployment
-    with objects.writing(identity=IDENTITY) as writer:
-        before, stored = writer.revision, writer.get(DEPLOYMENT, *deployment.key)
-        if stored is None or stored.metadata.uid != deployment.metadata.uid or stored.metadata.deletion_timestamp:
-            raise Conflict.of(DEPLOYMENT.resource, deployment.metadata.name)
-        for one in turn.adoptable:
-            references = (*one.metadata.owner_references, owner_reference(deployment))
-            writer.update(REPLICA_SET, replace(one, metadata=replace(one.metadata, owner_references=references)))
-        for one in released:
-            others = tuple(owner for owner in one.metadata.owner_references if owner.uid != deployment.metadata.uid)
-            writer.update(REPLICA_SET, replace(one, metadata=replace(one.metadata, owner_references=others)))
-        return writer.revision - before
+    before, stored = writer.revision, writer.get(DEPLOYMENT, *deployment.key)
+    if stored is None or stored.metadata.uid != deployment.metadata.uid or stored.metadata.deletion_timestamp:
+        raise Conflict.of(DEPLOYMENT.resource, deployment.metadata.name)
+    for one in turn.adoptable:
+        references = (*one.metadata.owner_references, owner_reference(deployment))
+        writer.update(REPLICA_SET, replace(one, metadata=replace(one.metadata, owner_references=references)))
+    for one in released:
+        others = tuple(owner for owner in one.metadata.owner_references if owner.uid != deployment.metadata.uid)
+        writer.update(REPLICA_SET, replace(one, metadata=replace(one.metadata, owner_references=others)))
+    return writer.revision - before
 
 
 def _note_collision(writer: Writer, turn: Turn, wanted: ReplicaSet) -> int:

@@ -37,7 +37,7 @@ from workloads.job_tracking import tracked, untrack_strays, untracked
 from workloads.kinds.jobs import CONTROLLER_NAME, FAILURES, IGNORED_FAILURES, INDEX, JOB, Job
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.templates import pod_of
-from workloads.pod_control import RETRY, PodControl, take_turns
+from workloads.pod_control import RETRY, Done, PodControl, Work, take_turns
 from workloads.view import JOBS, WorkloadView
 
 IDENTITY = controller("job-controller")
@@ -68,7 +68,7 @@ def _look(view: WorkloadView, job: Job) -> Turn:
     return Turn(job, *view.turn_of_pods(job))
 
 
-def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
+def _sync(turn: Turn, now: datetime) -> Done | Work:
     job = turn.job
     if job.status.is_finished:
         return _after_the_end(turn, now)
@@ -86,22 +86,25 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
     status = progress.ended(0) if is_still else job.status
     if is_still and status == job.status:
         return 0, progress.later
-    with objects.writing(identity=IDENTITY) as writer:
+    known = len(progress.events)
+
+    def write(writer: Writer) -> Done:
         before = writer.revision
         control.check_unchanged(writer, len(turn.pods))
         control.adopt(writer, adopted)
         control.release(writer, released)
         dropped = {pod.uid for pod in progress.dropped}
         _untrack(writer, job, [*released, *progress.counted, *(pod for pod in progress.going if pod.uid in dropped)])
-        made, refusal = control.make(writer, admitted, refusal, now)
+        made, refused = control.make(writer, admitted, refusal, now)
         control.delete(writer, progress.going, now)
-        if not is_still:
-            status = progress.ended(len(made))
-        writer.update(JOB, replace(job, status=status), subresource="status")
+        del progress.events[known:]  # of a first attempt
+        ended = status if is_still else progress.ended(len(made))
+        writer.update(JOB, replace(job, status=ended), subresource="status")
         for event in progress.events:
             control.tell(writer, event.reason, event.message, now, warning=event.warning)
-        written = writer.revision - before
-    return written, RETRY if refusal is not None else progress.later
+        return writer.revision - before, RETRY if refused is not None else progress.later
+
+    return Work(write, IDENTITY, pods=len(admitted) + len(progress.going))
 
 
 def _untrack(writer: Writer, job: Job, pods: Iterable[PodFacts]) -> None:
@@ -115,31 +118,26 @@ def _untrack(writer: Writer, job: Job, pods: Iterable[PodFacts]) -> None:
         writer.update(POD, untracked(pod))
 
 
-def _after_the_end(turn: Turn, now: datetime) -> tuple[int, float | None]:
+def _after_the_end(turn: Turn, now: datetime) -> Done | Work:
     """Pods that came too late to be counted are let go; the Job itself goes when its time is over."""
     job, meta = turn.job, turn.job.metadata
     late = [pod for pod in turn.pods if pod.job is not None and pod.job.is_tracked][: pod_control.BURST]
     due = due_after(job.status, job.spec.ttl_seconds_after_finished)
     is_over = due is not None and due <= now.timestamp() and meta.deletion_timestamp is None
-    written = 0
-    if late:
-        with objects.writing(identity=IDENTITY) as writer:
-            before = writer.revision
-            _untrack(writer, job, late)
-            written += writer.revision - before
-    if is_over:
-        with objects.writing(identity=REAPER) as writer:
-            before = writer.revision
-            writer.delete(
-                JOB,
-                meta.namespace,
-                meta.name,
-                uid=meta.uid,
-                resource_version=meta.resource_version,
-                propagation="Foreground",
-            )
-            written += writer.revision - before
-    return written, None if is_over or meta.deletion_timestamp is not None else due
+    later = None if is_over or meta.deletion_timestamp is not None else due
+    if not late and not is_over:
+        return 0, later
+
+    def write(writer: Writer) -> Done:
+        before = writer.revision
+        _untrack(writer, job, late)
+        if is_over:
+            version = meta.resource_version
+            with writer.savepoint(identity=REAPER):
+                writer.delete(JOB, *job.key, uid=meta.uid, resource_version=version, propagation="Foreground")
+        return writer.revision - before, later
+
+    return Work(write, IDENTITY, pods=len(late))
 
 
 # Pods -----------------------------------------------------------------------------------------------------------------

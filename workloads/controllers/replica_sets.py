@@ -19,7 +19,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from manciple.controllers.declaration import BOUND, DELETING, FINISHED, Controller
-from manciple.store import objects
+from manciple.store.objects import Writer
 from manciple.wire.base import condition_of, timestamp
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import controller
@@ -29,7 +29,7 @@ from workloads import view as following
 from workloads.kinds.pod_facts import PodFacts
 from workloads.kinds.replica_sets import REPLICA_SET, ReplicaSet, ReplicaSetCondition, ReplicaSetStatus
 from workloads.kinds.templates import pod_of
-from workloads.pod_control import FAILED_CREATE, RETRY, PodControl, take_turns
+from workloads.pod_control import FAILED_CREATE, RETRY, Done, PodControl, Work, take_turns
 from workloads.view import REPLICA_SETS, WorkloadView, controller_of
 
 IDENTITY = controller("replicaset-controller")
@@ -61,7 +61,7 @@ def _look(view: WorkloadView, replica_set: ReplicaSet) -> Turn:
     return Turn(replica_set, pods, offered, siblings)
 
 
-def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
+def _sync(turn: Turn, now: datetime) -> Done | Work:
     replica_set, most = turn.replica_set, pod_control.BURST
     control = PodControl(REPLICA_SET, replica_set, IDENTITY, COMPONENT)
     released, adopted = control.unselected(turn.pods), control.adoptable(turn.offered)
@@ -76,22 +76,23 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
     status = _with_failure(counted(replica_set, pods, now), refusal, now)
     if status == replica_set.status and not (released or adopted or surplus or admitted or refusal):
         return 0, _next_look(replica_set, pods, now)
-    with objects.writing(identity=IDENTITY) as writer:
+
+    def write(writer: Writer) -> Done:
         before = writer.revision
         control.check_unchanged(writer, len(turn.pods))
         control.adopt(writer, adopted)
         control.release(writer, released)
-        made, refusal = control.make(writer, admitted, refusal, now)
+        made, refused = control.make(writer, admitted, refusal, now)
         control.delete(writer, surplus, now)
         gone = {facts.uid for facts in surplus}
         known = [dataclasses.replace(pod, is_deleting=True) if pod.uid in gone else pod for pod in pods]
         known += map(PodFacts.of, made)
-        status = _with_failure(counted(replica_set, known, now), refusal, now)
-        writer.update(REPLICA_SET, replace(replica_set, status=status), subresource="status")
-        written = writer.revision - before
-    if refusal is not None:
-        return written, RETRY
-    return written, now.timestamp() if abs(missing) > most else _next_look(replica_set, known, now)
+        ended = _with_failure(counted(replica_set, known, now), refused, now)
+        writer.update(REPLICA_SET, replace(replica_set, status=ended), subresource="status")
+        later = now.timestamp() if abs(missing) > most else _next_look(replica_set, known, now)
+        return writer.revision - before, later if refused is None else RETRY
+
+    return Work(write, IDENTITY, pods=len(admitted) + len(surplus))
 
 
 # Which pods go first --------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from workloads.kinds.stateful_sets import (
     with_claim_volumes,
 )
 from workloads.kinds.templates import PodTemplateSpec, owner_reference, pod_of
-from workloads.pod_control import FAILED_CREATE, RETRY, Admitted, PodControl, take_turns
+from workloads.pod_control import FAILED_CREATE, RETRY, Admitted, Done, PodControl, Work, take_turns
 from workloads.revisions import History, history_of, template_of
 from workloads.view import STATEFUL_SETS, WorkloadView
 
@@ -103,7 +103,7 @@ def _look(view: WorkloadView, stateful_set: StatefulSet) -> Turn:
     return Turn(stateful_set, pods, offered, view.revisions(stateful_set))
 
 
-def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
+def _sync(turn: Turn, now: datetime) -> Done | Work:
     stateful_set, is_deleting = turn.stateful_set, turn.stateful_set.metadata.deletion_timestamp is not None
     control = PodControl(
         STATEFUL_SET, stateful_set, IDENTITY, COMPONENT, lambda pod: ordinal_of(stateful_set, pod) is not None
@@ -124,7 +124,8 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
     is_still = not (released or adopted or surplus or claims.is_work or admitted or refusal or plan.is_work)
     if is_still and (is_deleting or history.is_written) and members.counted(pods) == stateful_set.status:
         return 0, RETRY if plan.making else members.next_look(pods)
-    with objects.writing(identity=IDENTITY) as writer:
+
+    def write(writer: Writer) -> Done:
         before = writer.revision
         control.check_unchanged(writer, len(turn.pods))
         if not is_deleting and not revisions.record(writer, stateful_set, history, surplus):
@@ -137,16 +138,15 @@ def _sync(turn: Turn, now: datetime) -> tuple[int, float | None]:
         for facts in plan.naming:
             _name(writer, stateful_set, facts)
         made, refused = _make(writer, control, claims, admitted, now)
-        if (refusal := refused or refusal) is not None:
-            message = (
-                f"Create Pod {refusal.pod} in StatefulSet {stateful_set.metadata.name} failed error: {refusal.error}"
-            )
+        if (told := refused or refusal) is not None:
+            message = f"Create Pod {told.pod} in StatefulSet {stateful_set.metadata.name} failed error: {told.error}"
             control.tell(writer, FAILED_CREATE, message, now, warning=True)
         known = [*_without(writer, control, pods, plan.deleting, now), *map(PodFacts.of, made)]
         writer.update(STATEFUL_SET, replace(stateful_set, status=members.counted(known)), subresource="status")
-        written = writer.revision - before
-    is_short = len(made) < len(plan.making)  # a name is taken, a claim of a former pod still goes, or it was refused
-    return written, RETRY if is_short else members.next_look(known)
+        is_short = len(made) < len(plan.making)  # a name is taken, a former pod's claim still goes, or it was refused
+        return writer.revision - before, RETRY if is_short else members.next_look(known)
+
+    return Work(write, IDENTITY, pods=len(admitted) + len(plan.deleting))
 
 
 def _name(writer: Writer, stateful_set: StatefulSet, facts: PodFacts) -> None:

@@ -31,7 +31,7 @@ from manciple.api.namespaces import ensure_namespaces
 from manciple.audit import events
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
-from manciple.live import consumers
+from manciple.live import consumers, topics
 from manciple.live.consumers import NOT_SIGNED_IN, PATH, TOO_MANY, Beats, live
 from manciple.live.origins import same_origin
 from manciple.store.event_log import Tail, latest_revision
@@ -298,7 +298,7 @@ def test_what_happens_before_it_is_known_who_opened_the_page_is_told_once_it_is(
 ) -> None:
     monkeypatch.setattr(chain, "LOOK", 60)
     _, session = signed_in("master")
-    flushing, heard_in, flush = threading.Event(), consumers.heard_in, consumers.LiveConsumer._flush
+    flushing, heard_in, flush = threading.Event(), topics.heard_in, consumers.LiveConsumer._flush
 
     async def flushed(page: consumers.LiveConsumer) -> None:
         if not page.person:  # the second
