@@ -18,7 +18,14 @@ project = "Manciple"
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 extensions = ["myst_parser"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/*.md", "docs/*/*.md", "deploy/README.md", "agent/README.md"]
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "docs/*/*.md",
+    "deploy/README.md",
+    "deploy/kubernetes/mirror/README.md",
+    "agent/README.md",
+]
 html_theme = "furo"
 html_title = f"Manciple {version}"
 # As the dashboard's manual and GitHub name headings.

@@ -812,7 +812,8 @@ METRICS_LISTEN = Setting(
     "MANCIPLE_METRICS_LISTEN",
     ADDRESS,
     "",
-    "where a worker serves its metrics, over plain HTTP and without authentication ([how](../how-to/monitoring.md))",
+    "where a worker or a mirror serves metrics, over plain HTTP, without authentication "
+    "([how](../how-to/monitoring.md))",
 )
 TRACES_ENDPOINT = Setting(
     "MANCIPLE_TRACES_ENDPOINT",

@@ -33,8 +33,18 @@ def default_home() -> Path:
     """Where everything is kept unless somebody says otherwise: ./var of a checkout, else a folder of the user's."""
     if not INSTALLED:
         return RESOURCES / "var"
-    data = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(data) if data else Path.home() / ".local/share") / "manciple"
+    return data_home() / "manciple"
+
+
+def data_home() -> Path:
+    """Where a user's programs keep what they need."""
+    if data := os.environ.get("XDG_DATA_HOME", ""):
+        return Path(data)
+    try:
+        home = Path.home()
+    except RuntimeError:  # a container's user without a name
+        home = Path("/")
+    return home / ".local/share"
 
 
 def example(name: str) -> str:

@@ -19,7 +19,8 @@ are shown to people who see the namespace, rows of the cluster to people who may
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from django.conf import settings
@@ -27,7 +28,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.http import Http404, HttpRequest
 
-from manciple.access import authorization, mirrored, rbac
+from manciple.access import authorization, cluster_users, mirrored, page_sessions, rbac
 from manciple.access.authorization import Attributes
 from manciple.access.people import identity_of_user
 from manciple.api.auditing import note_denial
@@ -48,10 +49,13 @@ ALL_NAMESPACES = None
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who is signed in. `namespaces`: those whose objects they see; ALL_NAMESPACES for all."""
+    """Who is signed in. `namespaces`: those whose objects they see; ALL_NAMESPACES for all. lack: which of them may be
+    missing, in words.
+    """
 
     identity: Identity
     namespaces: frozenset[str] | None = frozenset()
+    lack: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -65,6 +69,8 @@ class Person:
     @property
     def has_no_role(self) -> bool:
         """Whether nobody has given them anything yet: no group of their own, and no binding names them."""
+        if self.identity.remote:
+            return False
         return set(self.identity.groups) <= {PEOPLE, AUTHENTICATED} and not rbac.policy().names(self.name)
 
     @property
@@ -108,6 +114,9 @@ def person_of_identity(identity: Identity) -> Person:
     person = Person(identity)
     if _sees_work(person, ""):
         return Person(identity, ALL_NAMESPACES)
+    if identity.remote:
+        sight = cluster_users.looks.value.of(identity, partial(_sees_work, person))
+        return Person(identity, sight.namespaces, sight.lack)
     some = rbac.policy().namespaces_of(identity)
     return Person(identity, frozenset(namespace for namespace in some if _sees_work(person, namespace)))
 
@@ -120,7 +129,8 @@ def person_of(request: HttpRequest) -> Person:
     """Who sent the request; it was checked that they are signed in. One query for a request."""
     known: Person | None = getattr(request, "manciple_person", None)
     if known is None:
-        known = person_of_user(request.user)
+        identity: Identity | None = getattr(request, "manciple_identity", None)
+        known = person_of_identity(identity or page_sessions.identity_in(request.session, request.user))
         request.manciple_person = known  # type: ignore[attr-defined]  # kept for the rest of the request
     return known
 
@@ -128,6 +138,10 @@ def person_of(request: HttpRequest) -> Person:
 def demand_sight(request: HttpRequest, namespace: str, what: str) -> Person:
     """Raises: Http404 as for an object that does not exist, so that nothing is told about it."""
     person = person_of(request)
+    if not person.sees(namespace) and person.identity.remote and _sees_work(person, namespace):
+        cluster_users.looks.value.add(person.identity, namespace)  # no look has found it yet
+        person = Person(person.identity, (person.namespaces or frozenset()) | {namespace}, person.lack)
+        request.manciple_person = person  # type: ignore[attr-defined]  # kept for the rest of the request
     if not person.sees(namespace):
         raise Http404(f"{what} does not exist.")
     return person

@@ -87,6 +87,8 @@ MIRROR_OF = read(declared.MIRROR_OF, default=folders.context_of(HOME))
 MIRROR = bool(MIRROR_OF)
 #: Whom the link signs in that a mirror prints, and its secret, of this start (`manciple.processes.mirror_system`).
 MIRROR_OWNER, MIRROR_KEY = "", ""
+#: Whether users of that cluster sign in, with the rights that they have there (`manciple.access.cluster_users`).
+CLUSTER_USERS = False
 
 CA_FILE = read(declared.CA_FILE, default=HOME / "ca.crt")
 SERVICE_ACCOUNT_ISSUER = read(declared.SERVICE_ACCOUNT_ISSUER)
@@ -146,6 +148,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "dashboard.kit.signing_in.sign_in_by_proxy",
+    "dashboard.kit.signing_in.confirm_with_cluster",
     "dashboard.kit.preferences.ReadersZone",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",

@@ -16,6 +16,7 @@ STORE = [
     "tests/claims/test_lookup_plans.py",
     "tests/manciple/mirror/test_copying.py",
     "tests/manciple/mirror/test_replicator.py",
+    "tests/manciple/mirror/test_leadership.py",
 ]
 #: What leans on its locks and transactions.
 SCHEDULING = [
@@ -78,6 +79,7 @@ QUICK = [
     "tests/scheduling/cycle/test_races.py",
     "tests/scheduling/cycle/test_query_budgets.py",
     "tests/manciple/controllers/test_singletons.py",
+    "tests/manciple/mirror/test_leadership.py",
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",
     "tests/dashboard/capacity/test_timeline.py",

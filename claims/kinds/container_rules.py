@@ -115,7 +115,7 @@ def _validate_regular(containers: Sequence[Container], path: Path, around: Surro
         found += _validate_name(container, at, taken)
         found += _validate_container(container, at, around)
         found += _validate_restarts(container, at)
-        found += validate_life(container, at, grace=around.spec.termination_grace_period_seconds)
+        found += validate_life(container, at, around.spec)
         found += _validate_host_ports(container, at, ports)
     return found
 
@@ -130,7 +130,7 @@ def _validate_init(containers: Sequence[Container], path: Path, around: Surround
         found += _validate_restarts(container, at)
         found += _validate_host_ports(container, path.at(0), set())
         if is_sidecar(container):
-            found += validate_life(container, at, grace=around.spec.termination_grace_period_seconds)
+            found += validate_life(container, at, around.spec)
             continue
         for place, policy in enumerate(container.resize_policy):
             if policy.restart_policy == "RestartContainer":
@@ -322,11 +322,24 @@ PROBES: tuple[tuple[Which, str], ...] = (
 )
 
 
-def validate_life(container: Container, path: Path, *, grace: int | None) -> Errors:
-    """The probes and lifecycle of a container or sidecar. grace: the pod's grace period in seconds."""
+_STANDARD_SIGNALS = (
+    "ABRT ALRM BUS CHLD CLD CONT FPE HUP ILL INT IO IOT KILL PIPE POLL PROF PWR QUIT SEGV STKFLT STOP SYS TERM TRAP "
+    "TSTP TTIN TTOU URG USR1 USR2 VTALRM WINCH XCPU XFSZ RTMIN RTMAX"
+)
+_REAL_TIME_SIGNALS = (*(f"RTMIN+{number}" for number in range(1, 16)), *(f"RTMAX-{number}" for number in range(1, 15)))
+#: operating system -> the signals that may stop a container
+STOP_SIGNALS: Mapping[str, Sequence[str]] = {
+    "linux": sorted(f"SIG{name}" for name in (*_STANDARD_SIGNALS.split(), *_REAL_TIME_SIGNALS)),
+    "windows": ("SIGKILL", "SIGTERM"),
+}
+
+
+def validate_life(container: Container, path: Path, spec: PodSpec) -> Errors:
+    """The probes and lifecycle of a container or sidecar of a pod with `spec`."""
+    grace = spec.termination_grace_period_seconds
     found: Errors = []
     if container.lifecycle is not None:
-        found += _validate_lifecycle(container.lifecycle, path.child("lifecycle"), grace=grace)
+        found += _validate_lifecycle(container.lifecycle, path.child("lifecycle"), spec)
     for shown, attribute in PROBES:
         probe: Probe | None = getattr(container, attribute)
         if probe is not None:
@@ -356,11 +369,18 @@ def _validate_probe(probe: Probe, which: Which, path: Path, *, grace: int | None
     return found
 
 
-def _validate_lifecycle(lifecycle: Lifecycle, path: Path, *, grace: int | None) -> Errors:
+def _validate_lifecycle(lifecycle: Lifecycle, path: Path, spec: PodSpec) -> Errors:
+    grace = spec.termination_grace_period_seconds
     found: Errors = []
     for shown, handler in (("postStart", lifecycle.post_start), ("preStop", lifecycle.pre_stop)):
         if handler is not None:
             found += _validate_handler(handler, path.child(shown), grace=grace)
+    if lifecycle.stop_signal is not None:
+        at, system = path.child("stopSignal"), spec.os.name if spec.os is not None else ""
+        if not system:
+            found.append(forbidden(at, "may not be set for containers with empty `spec.os.name`"))
+        elif lifecycle.stop_signal not in (known := STOP_SIGNALS.get(system, ())):
+            found.append(not_supported(at, lifecycle.stop_signal, known))
     return found
 
 

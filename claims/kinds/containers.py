@@ -20,7 +20,11 @@ PACKAGE = "io.k8s.api.core.v1"
 
 
 class TypedLocalObjectReference(Value):
-    """An object of the same namespace, of any kind. No `api_group` means core."""
+    """An object of the same namespace, of any kind. No `api_group` means core.
+
+    api_group: the API group of the object's kind; empty for core. kind: the kind of the object. name: the name of the
+    object.
+    """
 
     ATOMIC: ClassVar = True
 
@@ -30,13 +34,19 @@ class TypedLocalObjectReference(Value):
 
 
 class TypedObjectReference(TypedLocalObjectReference):
-    """An object of any kind in any namespace."""
+    """An object of any kind in any namespace.
+
+    namespace: the namespace of the object; the referring one's by default.
+    """
 
     namespace: Annotated[str | None, pb(4)] = None
 
 
 class ConfigMapEnvSource(LocalObjectReference):
-    """A ConfigMap that may be missing when `optional` is true."""
+    """A ConfigMap that may be missing when `optional` is true.
+
+    optional: whether the ConfigMap may be missing.
+    """
 
     EMBEDS: ClassVar = (LocalObjectReference, 1)
 
@@ -44,7 +54,10 @@ class ConfigMapEnvSource(LocalObjectReference):
 
 
 class SecretEnvSource(LocalObjectReference):
-    """A Secret that may be missing when `optional` is true."""
+    """A Secret that may be missing when `optional` is true.
+
+    optional: whether the Secret may be missing.
+    """
 
     EMBEDS: ClassVar = (LocalObjectReference, 1)
 
@@ -52,7 +65,10 @@ class SecretEnvSource(LocalObjectReference):
 
 
 class ConfigMapKeySelector(LocalObjectReference):
-    """One key of a ConfigMap."""
+    """One key of a ConfigMap.
+
+    key: which one. optional: whether the ConfigMap or the key may be missing.
+    """
 
     EMBEDS: ClassVar = (LocalObjectReference, 1)
     ATOMIC: ClassVar = True
@@ -62,7 +78,10 @@ class ConfigMapKeySelector(LocalObjectReference):
 
 
 class SecretKeySelector(LocalObjectReference):
-    """One key of a Secret."""
+    """One key of a Secret.
+
+    key: which one. optional: whether the Secret or the key may be missing.
+    """
 
     EMBEDS: ClassVar = (LocalObjectReference, 1)
     ATOMIC: ClassVar = True
@@ -72,7 +91,11 @@ class SecretKeySelector(LocalObjectReference):
 
 
 class FileKeySelector(Value):
-    """One key of a file with environment variables that lies in a volume."""
+    """One key of a file with environment variables that lies in a volume.
+
+    volume_name: the name of the pod's volume. path: the path of the file in the volume. key: the variable in the file.
+    optional: whether the file or the key may be missing.
+    """
 
     ATOMIC: ClassVar = True
 
@@ -83,7 +106,10 @@ class FileKeySelector(Value):
 
 
 class ObjectFieldSelector(Value):
-    """A field of the pod itself: metadata.name, status.podIP, ..."""
+    """A field of the pod itself: metadata.name, status.podIP, ...
+
+    api_version: of the schema of the path; v1. field_path: the path of the field, such as metadata.labels['app'].
+    """
 
     ATOMIC: ClassVar = True
 
@@ -92,7 +118,11 @@ class ObjectFieldSelector(Value):
 
 
 class ResourceFieldSelector(Value):
-    """A resource amount of a container: limits.cpu, requests.memory, ...; in units of `divisor`."""
+    """A resource amount of a container: limits.cpu, requests.memory, ...; in units of `divisor`.
+
+    container_name: the container of a volume's item; a variable is about its own container. resource: which amount,
+    such as limits.memory. divisor: the unit; 1 by default.
+    """
 
     ATOMIC: ClassVar = True
 
@@ -102,7 +132,10 @@ class ResourceFieldSelector(Value):
 
 
 class KeyToPath(Value):
-    """Which key becomes which file. `mode`: permission bits; `user`: owner of the file."""
+    """Which key becomes which file. `mode`: permission bits; `user`: owner of the file.
+
+    key: the key in the ConfigMap or Secret. path: the path of the file, relative to the volume, without `..`.
+    """
 
     key: Annotated[str, pb(1)] = ""
     path: Annotated[str, pb(2)] = ""
@@ -114,14 +147,20 @@ class KeyToPath(Value):
 
 
 class Capabilities(Value):
-    """POSIX capabilities given and taken."""
+    """POSIX capabilities given and taken.
+
+    add: given beyond what the runtime gives. drop: taken away; ALL for each of them.
+    """
 
     add: Annotated[tuple[str, ...], pb(1)] = ()
     drop: Annotated[tuple[str, ...], pb(2)] = ()
 
 
 class SELinuxOptions(Value):
-    """An SELinux label."""
+    """An SELinux label.
+
+    user: its user. role: its role. type: its type. level: its level.
+    """
 
     user: Annotated[str, pb(1)] = ""
     role: Annotated[str, pb(2)] = ""
@@ -130,7 +169,12 @@ class SELinuxOptions(Value):
 
 
 class WindowsSecurityContextOptions(Value):
-    """What holds only on Windows."""
+    """What holds only on Windows.
+
+    gmsa_credential_spec_name: the object that holds the credential spec. gmsa_credential_spec: the group-managed
+    account's credential spec itself. run_as_user_name: the user that runs the command. host_process: whether the
+    container runs as a process of the node.
+    """
 
     gmsa_credential_spec_name: Annotated[str | None, pb(1)] = None
     gmsa_credential_spec: Annotated[str | None, pb(2)] = None
@@ -139,21 +183,34 @@ class WindowsSecurityContextOptions(Value):
 
 
 class SeccompProfile(Value):
-    """A seccomp profile. `type`: Localhost (then with a profile's path), RuntimeDefault or Unconfined."""
+    """A seccomp profile. `type`: Localhost (then with a profile's path), RuntimeDefault or Unconfined.
+
+    localhost_profile: the profile's path below the agent's seccomp folder, for Localhost.
+    """
 
     type: Annotated[str, pb(1)] = ""
     localhost_profile: Annotated[str | None, pb(2)] = None
 
 
 class AppArmorProfile(Value):
-    """An AppArmor profile. `type`: Localhost (then with a profile's name), RuntimeDefault or Unconfined."""
+    """An AppArmor profile. `type`: Localhost (then with a profile's name), RuntimeDefault or Unconfined.
+
+    localhost_profile: the profile's name on the node, for Localhost.
+    """
 
     type: Annotated[str, pb(1)] = ""
     localhost_profile: Annotated[str | None, pb(2)] = None
 
 
 class SecurityContext(Value):
-    """The rights of one container; they win over the pod's."""
+    """The rights of one container; they win over the pod's.
+
+    privileged: whether its processes have the rights of root on the node. run_as_user: id of the user that runs the
+    command; the image's by default. run_as_group: id of that user's primary group. run_as_non_root: whether a container
+    that would run as root is refused. read_only_root_filesystem: whether nothing may be written outside volumes.
+    allow_privilege_escalation: whether a setuid program may gain rights; false here unless it is set. proc_mount: how
+    /proc is shown, Default or Unmasked.
+    """
 
     capabilities: Annotated[Capabilities | None, pb(1)] = None
     privileged: Annotated[bool | None, pb(2)] = None
@@ -170,14 +227,25 @@ class SecurityContext(Value):
 
 
 class Sysctl(Value):
-    """A kernel parameter."""
+    """A kernel parameter.
+
+    name: the name of the parameter, such as net.core.somaxconn. value: to set.
+    """
 
     name: Annotated[str, pb(1)] = always("")
     value: Annotated[str, pb(2)] = always("")
 
 
 class PodSecurityContext(Value):
-    """The rights of all containers of a pod."""
+    """The rights of all containers of a pod.
+
+    run_as_user: id of the user that runs the commands; the images' by default. run_as_group: id of that user's primary
+    group. run_as_non_root: whether containers that would run as root are refused. supplemental_groups: ids of further
+    groups of the processes. supplemental_groups_policy: Merge adds the image's groups to these, Strict does not.
+    fs_group: id of the group that owns the pod's volumes. fs_group_change_policy: Always changes the owner of all files
+    when a volume is mounted, OnRootMismatch only where its root has another. se_linux_change_policy: how volumes get
+    the SELinux label, Recursive or MountOption.
+    """
 
     se_linux_options: Annotated[SELinuxOptions | None, pb(1)] = None
     windows_options: Annotated[WindowsSecurityContextOptions | None, pb(8)] = None
@@ -198,7 +266,11 @@ class PodSecurityContext(Value):
 
 
 class ContainerPort(Value):
-    """A port that the container listens on."""
+    """A port that the container listens on.
+
+    name: for probes and Services; unique in the pod. host_port: the port of the node that leads to it. container_port:
+    the number, 1 to 65535. protocol: TCP, UDP or SCTP. host_ip: the node's address that the host port belongs to.
+    """
 
     name: Annotated[str, pb(1)] = ""
     host_port: Annotated[Int32, pb(2)] = 0
@@ -208,7 +280,10 @@ class ContainerPort(Value):
 
 
 class EnvFromSource(Value):
-    """All keys of a ConfigMap or Secret as variables, behind `prefix`."""
+    """All keys of a ConfigMap or Secret as variables, behind `prefix`.
+
+    prefix: what comes before the name of each variable.
+    """
 
     prefix: Annotated[str, pb(1)] = ""
     config_map_ref: Annotated[ConfigMapEnvSource | None, pb(2)] = None
@@ -226,7 +301,10 @@ class EnvVarSource(Value):
 
 
 class EnvVar(Value):
-    """An environment variable."""
+    """An environment variable.
+
+    name: the name of the variable. value: with $(NAME) for the variables before it.
+    """
 
     name: Annotated[str, pb(1)] = ""
     value: Annotated[str, pb(2)] = ""
@@ -234,7 +312,11 @@ class EnvVar(Value):
 
 
 class ContainerResourceClaim(Value):
-    """One of the pod's claims that a container uses, or one request of it (all when empty)."""
+    """One of the pod's claims that a container uses, or one request of it (all when empty).
+
+    name: the name of the entry in the pod's resourceClaims. request: a request of that claim; empty for all of its
+    devices.
+    """
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.ResourceClaim"
 
@@ -243,7 +325,10 @@ class ContainerResourceClaim(Value):
 
 
 class ResourceRequirements(Value):
-    """Amounts by resource name, and the claims whose devices are wanted inside the container."""
+    """Amounts by resource name, and the claims whose devices are wanted inside the container.
+
+    limits: the most that may be used. requests: what a node sets aside; the limits by default.
+    """
 
     limits: Annotated[dict[str, QuantityText], pb(1, encoding="quantity")] = {}
     requests: Annotated[dict[str, QuantityText], pb(2, encoding="quantity")] = {}
@@ -251,7 +336,11 @@ class ResourceRequirements(Value):
 
 
 class ContainerResizePolicy(Value):
-    """What happens to the container when a resource of it is resized."""
+    """What happens to the container when a resource of it is resized.
+
+    resource_name: cpu or memory. restart_policy: NotRequired resizes the running container, RestartContainer restarts
+    it.
+    """
 
     resource_name: Annotated[str, pb(1)] = ""
     restart_policy: Annotated[str, pb(2)] = ""
@@ -272,7 +361,14 @@ class ContainerRestartRule(Value):
 
 
 class VolumeMount(Value):
-    """Where a volume of the pod appears in the container."""
+    """Where a volume of the pod appears in the container.
+
+    name: the name of the pod's volume. read_only: whether the container may not write to it. recursive_read_only:
+    whether that holds for mounts below it too; Disabled, IfPossible or Enabled. mount_path: the path in the container,
+    without a colon. sub_path: the path in the volume; its root by default. mount_propagation: whether mounts made later
+    are seen on the other side; None, HostToContainer or Bidirectional. sub_path_expr: as subPath, with $(NAME) for
+    variables. bind_mount_options: further options of the mount.
+    """
 
     name: Annotated[str, pb(1)] = ""
     read_only: Annotated[bool, pb(2)] = False
@@ -285,27 +381,39 @@ class VolumeMount(Value):
 
 
 class VolumeDevice(Value):
-    """Where a raw block volume of the pod appears in the container."""
+    """Where a raw block volume of the pod appears in the container.
+
+    name: the name of the pod's volume. device_path: the path of the device in the container.
+    """
 
     name: Annotated[str, pb(1)] = ""
     device_path: Annotated[str, pb(2)] = ""
 
 
 class ExecAction(Value):
-    """A command to run inside the container; not through a shell."""
+    """A command to run inside the container; not through a shell.
+
+    command: the program and its arguments.
+    """
 
     command: Annotated[tuple[str, ...], pb(1)] = ()
 
 
 class HTTPHeader(Value):
-    """A header of a probe's request."""
+    """A header of a probe's request.
+
+    name: the name of the header. value: the value of the header.
+    """
 
     name: Annotated[str, pb(1)] = always("")
     value: Annotated[str, pb(2)] = always("")
 
 
 class HTTPGetAction(Value):
-    """A GET request. `port`: a number or the name of a container port."""
+    """A GET request. `port`: a number or the name of a container port.
+
+    path: the path of the URL. host: the pod's address by default. scheme: HTTP or HTTPS. protocol: the version of HTTP.
+    """
 
     path: Annotated[str, pb(1)] = ""
     port: Annotated[int | str, pb(2, encoding="intOrString")] = always(0)
@@ -316,14 +424,21 @@ class HTTPGetAction(Value):
 
 
 class TCPSocketAction(Value):
-    """Opening a connection. `port`: a number or the name of a container port."""
+    """Opening a connection. `port`: a number or the name of a container port.
+
+    host: the pod's address by default.
+    """
 
     port: Annotated[int | str, pb(1, encoding="intOrString")] = always(0)
     host: Annotated[str, pb(2)] = ""
 
 
 class GRPCAction(Value):
-    """A gRPC health check."""
+    """A gRPC health check.
+
+    port: its number. service: the service whose health is asked for; the whole server's by default. mode: how the
+    connection is made.
+    """
 
     port: Annotated[Int32, pb(1)] = always(0)
     service: Annotated[str | None, pb(2)] = None
@@ -340,7 +455,13 @@ class ProbeHandler(Value):
 
 
 class Probe(ProbeHandler):
-    """A periodic check of a container. Times in seconds, thresholds in consecutive probes."""
+    """A periodic check of a container. Times in seconds, thresholds in consecutive probes.
+
+    initial_delay_seconds: after the container's start. timeout_seconds: for one answer; 1 by default. period_seconds:
+    between two probes; 10 by default. success_threshold: successes in a row after which it has passed; 1 by default.
+    failure_threshold: failures in a row after which it has failed; 3 by default. termination_grace_period_seconds: for
+    a container that this probe ends; the pod's by default.
+    """
 
     EMBEDS: ClassVar = (ProbeHandler, 1)
 
@@ -353,7 +474,10 @@ class Probe(ProbeHandler):
 
 
 class SleepAction(Value):
-    """Waiting so many seconds."""
+    """Waiting so many seconds.
+
+    seconds: within the pod's grace period.
+    """
 
     seconds: Annotated[Int64, pb(1)] = always(0)
 
@@ -368,7 +492,10 @@ class LifecycleHandler(Value):
 
 
 class Lifecycle(Value):
-    """What runs after a container started and before it stops, and the signal that stops it."""
+    """What runs after a container started and before it stops, and the signal that stops it.
+
+    stop_signal: such as SIGUSR1; spec.os.name must be set. The image's by default, else SIGTERM.
+    """
 
     post_start: Annotated[LifecycleHandler | None, pb(1)] = None
     pre_stop: Annotated[LifecycleHandler | None, pb(2)] = None
@@ -384,6 +511,15 @@ class Container(Value):
     """One container of a pod.
 
     pod_resources: the entries of the pod's `resources`, as KEP-3063's first draft has them, that the container uses.
+
+    name: unique in the pod, a DNS label. image: reference of the image to run. command: what runs instead of the
+    image's entrypoint; not a shell. args: what it is given instead of the image's CMD. working_dir: where the command
+    runs; the image's by default. restart_policy: the policy of this container alone; Always makes an init container a
+    sidecar. termination_message_path: the file whose text the status shows when the container has ended.
+    termination_message_policy: File reads that file alone, FallbackToLogsOnError the end of the log where the file is
+    empty and the container failed. image_pull_policy: Always, IfNotPresent or Never; Always by default for the tag
+    latest. stdin: whether it gets a standard input. stdin_once: whether that ends with the first session. tty: whether
+    it gets a terminal.
     """
 
     name: Annotated[str, pb(1)] = ""
@@ -422,7 +558,10 @@ class Container(Value):
 
 
 class EphemeralContainer(Container):
-    """A container that is added to a running pod for debugging, in the namespaces of `target_container_name`."""
+    """A container that is added to a running pod for debugging, in the namespaces of `target_container_name`.
+
+    target_container_name: the container whose processes it sees.
+    """
 
     EMBEDS: ClassVar = (Container, 1)
 

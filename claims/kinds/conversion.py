@@ -8,13 +8,14 @@ Source: pkg/apis/resource/v1beta1/conversion.go of Kubernetes 1.36.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from claims.kinds.resource_claims import (
     CapacityRequirements,
     DeviceClaimConfiguration,
     DeviceConstraint,
     DeviceSubRequest,
+    ExactDeviceRequest,
     ResourceClaimStatus,
 )
 from inventory.kinds.conversion import map_field, map_items, reshaped, same_shape
@@ -26,7 +27,12 @@ PACKAGE = "io.k8s.api.resource.v1beta1"
 
 
 class DeviceRequest(Value):
-    """Devices of one class, or the first of several alternatives that fits."""
+    """Devices of one class, or the first of several alternatives that fits.
+
+    name: a DNS label, unique in the claim.
+    """
+
+    DESCRIBED_AS: ClassVar = ExactDeviceRequest
 
     name: Annotated[str, pb(1)] = ""
     device_class_name: Annotated[str, pb(2)] = ""

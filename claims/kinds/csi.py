@@ -81,6 +81,8 @@ class VolumeNodeResources(Value):
 class CSINodeDriver(Value):
     """A driver on a node. node_id: the driver's name for the node. topology_keys: labels that say where volumes can
     be. allocatable: how many volumes.
+
+    name: as GetPluginName says.
     """
 
     SCHEMA: ClassVar = "io.k8s.api.storage.v1.CSINodeDriver"

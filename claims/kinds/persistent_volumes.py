@@ -59,6 +59,10 @@ class VolumeNodeAffinity(Value):
 class PersistentVolumeSpec(PersistentVolumeSource):
     """What the volume is. claim_ref: the claim that it is bound to, or kept for. persistent_volume_reclaim_policy: what
     becomes of it when that is deleted: Delete or Retain.
+
+    capacity: the storage that it has. access_modes: how it can be mounted: ReadWriteOnce, ReadOnlyMany, ReadWriteMany,
+    ReadWriteOncePod. storage_class_name: the class of the claims that it may serve; empty for none. mount_options: for
+    the node; not checked. volume_mode: Filesystem or Block. volume_attributes_class_name: carried, of no effect here.
     """
 
     EMBEDS: ClassVar = (PersistentVolumeSource, 2)
@@ -75,7 +79,10 @@ class PersistentVolumeSpec(PersistentVolumeSource):
 
 
 class PersistentVolumeStatus(Value):
-    """phase: Pending, Available, Bound, Released (its claim is gone) or Failed. message, reason: why it is so."""
+    """phase: Pending, Available, Bound, Released (its claim is gone) or Failed. message, reason: why it is so.
+
+    last_phase_transition_time: when its phase last changed.
+    """
 
     phase: Annotated[str, pb(1)] = ""
     message: Annotated[str, pb(2)] = ""

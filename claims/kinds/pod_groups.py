@@ -69,7 +69,10 @@ KINDS_GATE, GANG_GATE, CLAIMS_GATE = "GenericWorkload", "GangScheduling", "DRAWo
 
 
 class WorkloadController(Value):
-    """An object of the same namespace. api_group: of its kind; empty for core."""
+    """An object of the same namespace. api_group: of its kind; empty for core.
+
+    kind: the kind of the object, such as Job. name: the name of the object.
+    """
 
     SCHEMA: ClassVar = "io.k8s.api.scheduling.v1alpha2.TypedLocalObjectReference"
 
@@ -111,6 +114,9 @@ class PodGroupResourceClaim(Value):
     """A claim that the pods of a group share: an existing one, or one that is made for the group from a template.
 
     name: pods that name the same claim, or template, under the same name share it. Exactly one of the others is set.
+
+    resource_claim_name: the name of a claim that is there. resource_claim_template_name: the name of the template to
+    make one claim from, for all pods of the group.
     """
 
     name: Annotated[str, pb(1)] = always("")
@@ -151,7 +157,10 @@ class PodWorkload(ApiObject):
 
 
 class WorkloadPodGroupTemplateReference(Value):
-    """A template in a Workload of the same namespace."""
+    """A template in a Workload of the same namespace.
+
+    workload_name: the name of the Workload. pod_group_template_name: the name of the template in it.
+    """
 
     workload_name: Annotated[str, pb(1)] = always("")
     pod_group_template_name: Annotated[str, pb(2)] = always("")
@@ -181,7 +190,10 @@ class PodGroupSpec(Value):
 
 
 class PodGroupResourceClaimStatus(Value):
-    """The claim that was made for an entry of spec.resourceClaims."""
+    """The claim that was made for an entry of spec.resourceClaims.
+
+    name: the name of the entry in the spec. resource_claim_name: the name of the claim that was made for it.
+    """
 
     name: Annotated[str, pb(1)] = always("")
     resource_claim_name: Annotated[str | None, pb(2)] = None

@@ -39,7 +39,10 @@ MIRROR = "kubernetes.io/config.mirror"
 
 
 class PreferredSchedulingTerm(Value):
-    """A preference with its weight, 1 to 100."""
+    """A preference with its weight, 1 to 100.
+
+    weight: 1 to 100, added to the score of nodes that match.
+    """
 
     weight: Annotated[Int32, pb(1)] = always(0)
     preference: Annotated[NodeSelectorTerm, pb(2)] = always(NodeSelectorTerm())
@@ -53,7 +56,12 @@ class NodeAffinity(Value):
 
 
 class PodAffinityTerm(Value):
-    """Other pods, and the node label by which "together" is meant."""
+    """Other pods, and the node label by which "together" is meant.
+
+    namespaces: where the other pods are; this pod's by default. topology_key: the node label whose equal values mean
+    the same place. match_label_keys: labels of this pod that the others must have too. mismatch_label_keys: labels of
+    this pod that the others must not have.
+    """
 
     label_selector: Annotated[LabelSelector | None, pb(1)] = None
     namespaces: Annotated[tuple[str, ...], pb(2)] = ()
@@ -64,7 +72,10 @@ class PodAffinityTerm(Value):
 
 
 class WeightedPodAffinityTerm(Value):
-    """A preference with its weight, 1 to 100."""
+    """A preference with its weight, 1 to 100.
+
+    weight: 1 to 100, added to the score of nodes where it holds.
+    """
 
     weight: Annotated[Int32, pb(1)] = always(0)
     pod_affinity_term: Annotated[PodAffinityTerm, pb(2)] = PodAffinityTerm()
@@ -93,7 +104,11 @@ class Affinity(Value):
 
 
 class Toleration(Value):
-    """What lets a pod run on a tainted node. `operator`: Equal (the default), Exists, Lt or Gt."""
+    """What lets a pod run on a tainted node. `operator`: Equal (the default), Exists, Lt or Gt.
+
+    key: the key of the taint; empty for all, with Exists. value: the value of the taint, for Equal. effect: the effect
+    of the taint; empty for all. toleration_seconds: how long a NoExecute taint is tolerated; for ever by default.
+    """
 
     key: Annotated[str, pb(1)] = ""
     operator: Annotated[str, pb(2)] = ""
@@ -103,7 +118,14 @@ class Toleration(Value):
 
 
 class TopologySpreadConstraint(Value):
-    """How evenly pods are spread over the values of a node label."""
+    """How evenly pods are spread over the values of a node label.
+
+    max_skew: by how many pods a place may exceed the emptiest. topology_key: the node label whose equal values mean the
+    same place. when_unsatisfiable: DoNotSchedule, or ScheduleAnyway, which only prefers. min_domains: places there have
+    to be, or the emptiest counts as 0. node_affinity_policy: Honor counts only nodes that the pod's affinity allows,
+    Ignore all. node_taints_policy: Honor leaves out nodes whose taints the pod does not tolerate, Ignore does not.
+    match_label_keys: labels of this pod that counted pods must have too.
+    """
 
     max_skew: Annotated[Int32, pb(1)] = always(0)
     topology_key: Annotated[str, pb(2)] = ""
@@ -119,7 +141,10 @@ class TopologySpreadConstraint(Value):
 
 
 class PodCondition(Value):
-    """One observed aspect of a pod: PodScheduled, Initialized, ContainersReady, Ready, ..."""
+    """One observed aspect of a pod: PodScheduled, Initialized, ContainersReady, Ready, ...
+
+    type: PodScheduled, Initialized, ContainersReady, Ready, DisruptionTarget or one of somebody else's.
+    """
 
     type: Annotated[str, pb(1)] = always("")
     observed_generation: Annotated[Int64, pb(7)] = 0
@@ -131,32 +156,50 @@ class PodCondition(Value):
 
 
 class HostIP(Value):
-    """An address of the pod's node."""
+    """An address of the pod's node.
+
+    ip: the address.
+    """
 
     ip: Annotated[str, pb(1)] = ""
 
 
 class PodIP(Value):
-    """An address of the pod."""
+    """An address of the pod.
+
+    ip: the address.
+    """
 
     ip: Annotated[str, pb(1)] = ""
 
 
 class ContainerStateWaiting(Value):
-    """Why a container does not run yet."""
+    """Why a container does not run yet.
+
+    reason: such as ContainerCreating, ImagePullBackOff or CrashLoopBackOff. message: the same for people, with the
+    cause.
+    """
 
     reason: Annotated[str, pb(1)] = ""
     message: Annotated[str, pb(2)] = ""
 
 
 class ContainerStateRunning(Value):
-    """Since when a container runs."""
+    """Since when a container runs.
+
+    started_at: when it was started.
+    """
 
     started_at: Annotated[TimeText | None, pb(1, encoding="time")] = always(None)
 
 
 class ContainerStateTerminated(Value):
-    """How a container ended. exit_code 0 is success; `signal` is the number of the signal that ended it."""
+    """How a container ended. exit_code 0 is success; `signal` is the number of the signal that ended it.
+
+    exit_code: what its first process returned. signal: the signal that ended it. reason: Completed, Error, OOMKilled,
+    StartError or ContainerStatusUnknown. message: what it left at its terminationMessagePath. started_at: when it was
+    started. finished_at: when it ended. container_id: TYPE://ID.
+    """
 
     exit_code: Annotated[Int32, pb(1)] = always(0)
     signal: Annotated[Int32, pb(2)] = 0
@@ -176,7 +219,10 @@ class ContainerState(Value):
 
 
 class ImageVolumeStatus(Value):
-    """Which image is mounted, by digest."""
+    """Which image is mounted, by digest.
+
+    image_ref: the digest of the image.
+    """
 
     image_ref: Annotated[str, pb(1)] = ""
 
@@ -188,7 +234,11 @@ class VolumeStatus(Value):
 
 
 class VolumeMountStatus(Value):
-    """How a volume was mounted into a container."""
+    """How a volume was mounted into a container.
+
+    name: the name of the volume. mount_path: the path in the container. read_only: whether the container cannot write
+    to it. recursive_read_only: Disabled, IfPossible or Enabled, as it came to be.
+    """
 
     name: Annotated[str, pb(1)] = ""
     mount_path: Annotated[str, pb(2)] = ""
@@ -198,7 +248,10 @@ class VolumeMountStatus(Value):
 
 
 class LinuxContainerUser(Value):
-    """The user and groups of a container's first process."""
+    """The user and groups of a container's first process.
+
+    uid: the id of the user. gid: the id of the primary group. supplemental_groups: ids of the others.
+    """
 
     uid: Annotated[Int64, pb(1)] = always(0)
     gid: Annotated[Int64, pb(2)] = always(0)
@@ -212,7 +265,10 @@ class ContainerUser(Value):
 
 
 class ResourceHealth(Value):
-    """Whether a device is healthy. `health`: Healthy, Unhealthy or Unknown."""
+    """Whether a device is healthy. `health`: Healthy, Unhealthy or Unknown.
+
+    resource_id: the device as DRIVER/POOL/DEVICE. message: what its driver says.
+    """
 
     resource_id: Annotated[str, pb(1)] = msgspec.field(default="", name="resourceID")
     health: Annotated[str, pb(2)] = ""
@@ -227,7 +283,13 @@ class ResourceStatus(Value):
 
 
 class ContainerStatus(Value):
-    """The observed state of one container."""
+    """The observed state of one container.
+
+    name: the name of the container. ready: whether its readiness probe has passed. restart_count: how often it was
+    started again. image: the image that it runs. image_id: the digest of that image. container_id: TYPE://ID. started:
+    whether its startup probe has passed. allocated_resources: the requests that the node has accepted. stop_signal:
+    what stops it: the manifest's signal, the image's or SIGTERM.
+    """
 
     name: Annotated[str, pb(1)] = always("")
     state: Annotated[ContainerState, pb(2)] = always(ContainerState())
@@ -247,14 +309,21 @@ class ContainerStatus(Value):
 
 
 class PodResourceClaimStatus(Value):
-    """Which claim was made for an entry of spec.resourceClaims; without a name where none was needed."""
+    """Which claim was made for an entry of spec.resourceClaims; without a name where none was needed.
+
+    name: the name of the entry in the spec. resource_claim_name: the name of the claim.
+    """
 
     name: Annotated[str, pb(1)] = ""
     resource_claim_name: Annotated[str | None, pb(2)] = None
 
 
 class ContainerExtendedResourceRequest(Value):
-    """Which request of the generated claim stands for an extended resource of a container."""
+    """Which request of the generated claim stands for an extended resource of a container.
+
+    container_name: the name of the container. resource_name: the name of the extended resource. request_name: the name
+    of the request in the generated claim.
+    """
 
     container_name: Annotated[str, pb(1)] = ""
     resource_name: Annotated[str, pb(2)] = ""
@@ -262,21 +331,30 @@ class ContainerExtendedResourceRequest(Value):
 
 
 class PodExtendedResourceClaimStatus(Value):
-    """The claim that was made for the extended resources of a pod."""
+    """The claim that was made for the extended resources of a pod.
+
+    resource_claim_name: the name of the generated claim.
+    """
 
     request_mappings: Annotated[tuple[ContainerExtendedResourceRequest, ...], pb(1)] = ()
     resource_claim_name: Annotated[str, pb(2)] = ""
 
 
 class NodeAllocatableMappedResources(Value):
-    """How much of a node's resource a claim's devices are."""
+    """How much of a node's resource a claim's devices are.
+
+    name: the name of the node's resource. quantity: how much the claim takes of it.
+    """
 
     name: Annotated[str, pb(1)] = ""
     quantity: Annotated[QuantityText | None, pb(2, encoding="quantity")] = None
 
 
 class NodeAllocatableOverheadResources(Value):
-    """How much of a node's resource using a claim's devices costs: once, and for each container that uses it."""
+    """How much of a node's resource using a claim's devices costs: once, and for each container that uses it.
+
+    name: the name of the node's resource. per_pod: taken once. per_container: taken for each container.
+    """
 
     name: Annotated[str, pb(1)] = ""
     per_pod: Annotated[QuantityText | None, pb(2, encoding="quantity")] = None
@@ -284,7 +362,10 @@ class NodeAllocatableOverheadResources(Value):
 
 
 class NodeAllocatableResourceClaimStatus(Value):
-    """What one claim takes of the node's resources for this pod."""
+    """What one claim takes of the node's resources for this pod.
+
+    resource_claim_name: the name of the claim. containers: the containers that use it.
+    """
 
     resource_claim_name: Annotated[str, pb(1)] = ""
     containers: Annotated[tuple[str, ...], pb(2)] = ()
@@ -293,7 +374,10 @@ class NodeAllocatableResourceClaimStatus(Value):
 
 
 class VolumeHealthCondition(Value):
-    """One thing that is wrong with a volume."""
+    """One thing that is wrong with a volume.
+
+    status: the state of the volume. reason: why, as one word. message: the same for people.
+    """
 
     status: Annotated[str, pb(1)] = ""
     reason: Annotated[str, pb(2)] = ""
@@ -301,7 +385,10 @@ class VolumeHealthCondition(Value):
 
 
 class PodVolumeHealth(Value):
-    """What the node reports about a volume of the pod."""
+    """What the node reports about a volume of the pod.
+
+    name: the name of the volume. last_transition_time: when its health last changed.
+    """
 
     name: Annotated[str, pb(1)] = ""
     health_conditions: Annotated[tuple[VolumeHealthCondition, ...], pb(2, list_keys="status,reason")] = ()
@@ -312,6 +399,12 @@ class PodStatus(Value):
     """The observed state of a pod.
 
     phase: Pending, Running, Succeeded, Failed or Unknown. resource_claim_statuses: the claims made from templates.
+
+    message: why the pod is in this state, for people. reason: the same as one word, such as Evicted.
+    nominated_node_name: where room is being made for it. host_ip: the address of its node. pod_ip: its own address.
+    start_time: when its node took it on. qos_class: Guaranteed, Burstable or BestEffort, which decides who goes first
+    when a node runs out of memory. resize: an older form of the conditions PodResizePending and PodResizeInProgress.
+    allocated_resources: the pod-level requests that the node has accepted.
     """
 
     observed_generation: Annotated[Int64, pb(17)] = 0
@@ -344,21 +437,30 @@ class PodStatus(Value):
 
 
 class HostAlias(Value):
-    """A line of the pod's hosts file."""
+    """A line of the pod's hosts file.
+
+    ip: the address. hostnames: the names that lead to it.
+    """
 
     ip: Annotated[str, pb(1)] = ""
     hostnames: Annotated[tuple[str, ...], pb(2)] = ()
 
 
 class PodDNSConfigOption(Value):
-    """An option of the pod's resolver."""
+    """An option of the pod's resolver.
+
+    name: the name of the option, such as ndots. value: the value of the option, if it takes one.
+    """
 
     name: Annotated[str, pb(1)] = ""
     value: Annotated[str | None, pb(2)] = None
 
 
 class PodDNSConfig(Value):
-    """What is added to the pod's resolver configuration."""
+    """What is added to the pod's resolver configuration.
+
+    nameservers: addresses to ask. searches: domains to try for short names.
+    """
 
     nameservers: Annotated[tuple[str, ...], pb(1)] = ()
     searches: Annotated[tuple[str, ...], pb(2)] = ()
@@ -366,7 +468,10 @@ class PodDNSConfig(Value):
 
 
 class PodReadinessGate(Value):
-    """A condition that must be True before the pod counts as ready."""
+    """A condition that must be True before the pod counts as ready.
+
+    condition_type: the type of the condition that must be True.
+    """
 
     condition_type: Annotated[str, pb(1)] = ""
 
@@ -378,7 +483,10 @@ class PodOS(Value):
 
 
 class PodSchedulingGate(Value):
-    """A named obstacle: the pod is not scheduled while it has one."""
+    """A named obstacle: the pod is not scheduled while it has one.
+
+    name: the name of the gate, a qualified name.
+    """
 
     name: Annotated[str, pb(1)] = ""
 
@@ -404,6 +512,9 @@ class PodResourceClaim(Value):
     """A claim that the pod uses: an existing one, or one that is made for it from a template.
 
     name: how containers refer to it. Exactly one of the other two is set; both are in the pod's namespace.
+
+    resource_claim_name: the name of a claim that is there, which pods may share. resource_claim_template_name: the name
+    of the template to make this pod's own claim from.
     """
 
     #: for controllers of drivers, which read it there; kept while their gate is on, else unknown to clients
@@ -415,13 +526,19 @@ class PodResourceClaim(Value):
 
 
 class PodSchedulingGroup(Value):
-    """The group of pods that this one is to be scheduled with."""
+    """The group of pods that this one is to be scheduled with.
+
+    pod_group_name: the name of a PodGroup in the pod's namespace.
+    """
 
     pod_group_name: Annotated[str | None, pb(1)] = None
 
 
 class EvictionResponder(Value):
-    """Who is asked, in order of falling priority, to move the pod away before it is evicted."""
+    """Who is asked, in order of falling priority, to move the pod away before it is evicted.
+
+    name: the name of the responder. priority: the higher ones are asked first.
+    """
 
     name: Annotated[str, pb(1)] = ""
     priority: Annotated[Int32 | None, pb(2)] = None
@@ -433,6 +550,19 @@ class PodSpec(Value):
     node_name: the node it is bound to; set once. node_selector: labels that the node must have. scheduler_name: who
     binds it. priority: higher goes first. overhead: what running the pod costs besides its containers.
     termination_grace_period_seconds: how long containers may take to stop. resource_claims: immutable.
+
+    restart_policy: what follows when a container ends: Always, OnFailure or Never. active_deadline_seconds: the seconds
+    that the pod may run, from its start. dns_policy: ClusterFirst, ClusterFirstWithHostNet, Default or None, which
+    leaves it to dnsConfig. service_account_name: who the pod is to the API; default by default. service_account: an
+    older name of serviceAccountName. automount_service_account_token: whether containers get that account's token.
+    host_network: whether it has the node's network. host_pid: whether it sees the node's processes. host_ipc: whether
+    it has the node's IPC namespace. share_process_namespace: whether containers see each other's processes. hostname:
+    the pod's name by default. subdomain: a headless Service that gives the pod a DNS name. priority_class_name: whose
+    value decides who waits for whom. runtime_class_name: the name of a RuntimeClass; the node's default runtime if it
+    is empty. enable_service_links: whether Services become environment variables. preemption_policy: whether it may
+    displace pods of lower priority: PreemptLowerPriority or Never. set_hostname_as_fqdn: whether the hostname is the
+    DNS name in full. host_users: false for a user namespace of its own. hostname_override: the hostname, whatever the
+    other fields say.
     """
 
     volumes: Annotated[tuple[Volume, ...], pb(1, merge_key="name", retain_keys=True)] = ()

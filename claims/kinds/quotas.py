@@ -40,7 +40,10 @@ Errors = list[FieldError]
 
 
 class ScopedResourceSelectorRequirement(Value):
-    """A scope that the counted objects must, or must not, be in. `operator`: In, NotIn, Exists or DoesNotExist."""
+    """A scope that the counted objects must, or must not, be in. `operator`: In, NotIn, Exists or DoesNotExist.
+
+    scope_name: such as PriorityClass. values: for In and NotIn.
+    """
 
     ATOMIC: ClassVar = True
 

@@ -41,7 +41,10 @@ MOST_PARAMETERS, PARAMETERS_MAX = 512, 256 * 1024
 
 
 class TopologySelectorLabelRequirement(Value):
-    """The values that a label may have."""
+    """The values that a label may have.
+
+    key: the key of the node's label. values: the values of which it must have one.
+    """
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.TopologySelectorLabelRequirement"
 

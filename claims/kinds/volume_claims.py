@@ -45,7 +45,10 @@ _KEPT = "spec is immutable after creation except resources.requests and volumeAt
 
 
 class PersistentVolumeClaimCondition(Value):
-    """One observed aspect of a claim."""
+    """One observed aspect of a claim.
+
+    type: Resizing, FileSystemResizePending or another of the driver's.
+    """
 
     type: Annotated[str, pb(1)] = always("")
     status: Annotated[str, pb(2)] = always("")
@@ -56,14 +59,21 @@ class PersistentVolumeClaimCondition(Value):
 
 
 class ModifyVolumeStatus(Value):
-    """A change of the volume's attributes class that is under way."""
+    """A change of the volume's attributes class that is under way.
+
+    target_volume_attributes_class_name: the class that is being applied. status: Pending, InProgress or Infeasible.
+    """
 
     target_volume_attributes_class_name: Annotated[str, pb(1)] = ""
     status: Annotated[str, pb(2)] = always("")
 
 
 class PersistentVolumeClaimStatus(Value):
-    """phase: Pending, Bound, or Lost: its volume is gone. access_modes, capacity: of the volume."""
+    """phase: Pending, Bound, or Lost: its volume is gone. access_modes, capacity: of the volume.
+
+    allocated_resources: storage that is being set up for a claim that grows. allocated_resource_statuses: how far that
+    is. current_volume_attributes_class_name: the class that the volume has.
+    """
 
     phase: Annotated[str, pb(1)] = ""
     access_modes: Annotated[tuple[str, ...], pb(2)] = ()

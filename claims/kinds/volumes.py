@@ -5,6 +5,7 @@ Source: k8s.io/api/core/v1.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
@@ -37,14 +38,21 @@ CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
 class HostPathVolumeSource(Value):
-    """A path of the node."""
+    """A path of the node.
+
+    path: on the node. type: what must be there, such as Directory or Socket; DirectoryOrCreate and FileOrCreate make
+    it.
+    """
 
     path: Annotated[str, pb(1)] = ""
     type: Annotated[str | None, pb(2)] = None
 
 
 class EmptyDirVolumeSource(Value):
-    """An empty directory that lives as long as the pod. `medium`: "" or Memory; `mode`: its permission bits."""
+    """An empty directory that lives as long as the pod. `medium`: "" or Memory; `mode`: its permission bits.
+
+    size_limit: the pod is evicted when the files take more.
+    """
 
     medium: Annotated[str, pb(1)] = ""
     size_limit: Annotated[QuantityText | None, pb(2, encoding="quantity")] = None
@@ -52,7 +60,11 @@ class EmptyDirVolumeSource(Value):
 
 
 class SecretVolumeSource(Value):
-    """The keys of a Secret as files."""
+    """The keys of a Secret as files.
+
+    secret_name: the name of a Secret in the pod's namespace. default_mode: the permission bits of the files; 0644 by
+    default. optional: whether the Secret or its keys may be missing. default_user: owner of the files.
+    """
 
     secret_name: Annotated[str, pb(1)] = ""
     items: Annotated[tuple[KeyToPath, ...], pb(2)] = ()
@@ -62,7 +74,11 @@ class SecretVolumeSource(Value):
 
 
 class ConfigMapVolumeSource(LocalObjectReference):
-    """The keys of a ConfigMap as files."""
+    """The keys of a ConfigMap as files.
+
+    default_mode: the permission bits of the files; 0644 by default. optional: whether the ConfigMap or its keys may be
+    missing. default_user: owner of the files.
+    """
 
     EMBEDS: ClassVar = (LocalObjectReference, 1)
 
@@ -73,7 +89,10 @@ class ConfigMapVolumeSource(LocalObjectReference):
 
 
 class DownwardAPIVolumeFile(Value):
-    """A field of the pod, or a resource amount of a container, as a file."""
+    """A field of the pod, or a resource amount of a container, as a file.
+
+    path: relative to the volume, without `..`. mode: permission bits. user: owner of the file.
+    """
 
     path: Annotated[str, pb(1)] = ""
     field_ref: Annotated[ObjectFieldSelector | None, pb(2)] = None
@@ -83,7 +102,10 @@ class DownwardAPIVolumeFile(Value):
 
 
 class DownwardAPIVolumeSource(Value):
-    """Fields of the pod as files."""
+    """Fields of the pod as files.
+
+    default_mode: the permission bits of the files; 0644 by default. default_user: owner of the files.
+    """
 
     items: Annotated[tuple[DownwardAPIVolumeFile, ...], pb(1)] = ()
     default_mode: Annotated[Int32 | None, pb(2)] = None
@@ -91,7 +113,10 @@ class DownwardAPIVolumeSource(Value):
 
 
 class SecretProjection(LocalObjectReference):
-    """Keys of a Secret among the files of a projected volume."""
+    """Keys of a Secret among the files of a projected volume.
+
+    optional: whether the Secret or its keys may be missing.
+    """
 
     EMBEDS: ClassVar = (LocalObjectReference, 1)
 
@@ -100,7 +125,10 @@ class SecretProjection(LocalObjectReference):
 
 
 class ConfigMapProjection(LocalObjectReference):
-    """Keys of a ConfigMap among the files of a projected volume."""
+    """Keys of a ConfigMap among the files of a projected volume.
+
+    optional: whether the ConfigMap or its keys may be missing.
+    """
 
     EMBEDS: ClassVar = (LocalObjectReference, 1)
 
@@ -115,7 +143,11 @@ class DownwardAPIProjection(Value):
 
 
 class ServiceAccountTokenProjection(Value):
-    """A token of the pod's service account as a file."""
+    """A token of the pod's service account as a file.
+
+    audience: for whom it is; the API by default. expiration_seconds: how long it is valid, at least 600; it is renewed
+    before. path: relative to the volume. user: owner of the file.
+    """
 
     audience: Annotated[str, pb(1)] = ""
     expiration_seconds: Annotated[Int64 | None, pb(2)] = None
@@ -124,7 +156,11 @@ class ServiceAccountTokenProjection(Value):
 
 
 class ClusterTrustBundleProjection(Value):
-    """Trust anchors, chosen by name or by signer and labels, as a file."""
+    """Trust anchors, chosen by name or by signer and labels, as a file.
+
+    name: the name of one bundle. signer_name: the signer of all bundles. optional: whether there may be none.
+    path: relative to the volume. user: owner of the file.
+    """
 
     name: Annotated[str | None, pb(1)] = None
     signer_name: Annotated[str | None, pb(2)] = None
@@ -135,7 +171,12 @@ class ClusterTrustBundleProjection(Value):
 
 
 class PodCertificateProjection(Value):
-    """A key and a certificate for the pod as files."""
+    """A key and a certificate for the pod as files.
+
+    signer_name: who signs it. key_type: such as ED25519 or RSA3072. max_expiration_seconds: how long it may be valid.
+    credential_bundle_path: of a file with both. key_path: of a file with the key. certificate_chain_path: of a file
+    with the certificates. user_annotations: passed to the signer. user: owner of the files.
+    """
 
     signer_name: Annotated[str, pb(1)] = ""
     key_type: Annotated[str, pb(2)] = ""
@@ -159,7 +200,10 @@ class VolumeProjection(Value):
 
 
 class ProjectedVolumeSource(Value):
-    """Several sources as the files of one directory."""
+    """Several sources as the files of one directory.
+
+    default_mode: the permission bits of the files; 0644 by default. default_user: owner of the files.
+    """
 
     sources: Annotated[tuple[VolumeProjection, ...], pb(1)] = always(())
     default_mode: Annotated[Int32 | None, pb(2)] = None
@@ -167,7 +211,10 @@ class ProjectedVolumeSource(Value):
 
 
 class LocalVolumeSource(Value):
-    """A folder or device of one node."""
+    """A folder or device of one node.
+
+    path: on the node. fs_type: of a device; chosen by the node by default.
+    """
 
     path: Annotated[str, pb(1)] = always("")
     fs_type: Annotated[str | None, pb(2)] = msgspec.field(default=None, name="fsType")
@@ -192,14 +239,22 @@ class ServedVolumeSource(Value):
 
 
 class VolumeResourceRequirements(Value):
-    """Amounts of storage."""
+    """Amounts of storage.
+
+    limits: the most that the volume may have. requests: the least, under `storage`.
+    """
 
     limits: Annotated[dict[str, QuantityText], pb(1, encoding="quantity")] = {}
     requests: Annotated[dict[str, QuantityText], pb(2, encoding="quantity")] = {}
 
 
 class PersistentVolumeClaimSpec(Value):
-    """The storage that is asked for. storage_class_name: None for the default class, "" for none."""
+    """The storage that is asked for. storage_class_name: None for the default class, "" for none.
+
+    access_modes: ReadWriteOnce, ReadOnlyMany, ReadWriteMany or ReadWriteOncePod. volume_name: the name of the
+    PersistentVolume; set when the claim is bound. volume_mode: Filesystem or Block. volume_attributes_class_name:
+    carried, of no effect here.
+    """
 
     access_modes: Annotated[tuple[str, ...], pb(1)] = ()
     selector: Annotated[LabelSelector | None, pb(4)] = None
@@ -213,7 +268,10 @@ class PersistentVolumeClaimSpec(Value):
 
 
 class PersistentVolumeClaimTemplate(Value):
-    """The PersistentVolumeClaim to be made for the pod."""
+    """The PersistentVolumeClaim to be made for the pod.
+
+    metadata: labels and annotations of the claim.
+    """
 
     metadata: Annotated[ObjectMeta, pb(1)] = always(ObjectMeta())
     spec: Annotated[PersistentVolumeClaimSpec, pb(2)] = always(PersistentVolumeClaimSpec())
@@ -328,10 +386,83 @@ def _declare(table: str) -> _Types:
             [_field(text, types) for text in fields],
             bases=(base,),
             module=__name__,
-            namespace={"__doc__": description},
+            namespace={"__doc__": f"{description}\n\n{_texts(fields)}"},
         )
         types[name] = (made, made())
     return types
+
+
+def _texts(fields: Iterable[str]) -> str:
+    """As docstrings of types describe their fields."""
+    names = (field.partition(":")[0] for field in fields)
+    return " ".join(f"{name}: {_DESCRIBED[name]}" for name in names if name in _DESCRIBED)
+
+
+#: Fields of carried types, which mean the same in each of them.
+_DESCRIBED = {
+    "cachingMode": "None, ReadOnly or ReadWrite.",
+    "chapAuthDiscovery": "whether discovery asks for a password.",
+    "chapAuthSession": "whether sessions ask for a password.",
+    "claimName": "the name of a claim in the pod's namespace.",
+    "datasetName": "the name of the dataset.",
+    "datasetUUID": "the id of the dataset.",
+    "directory": "the path below the volume's root; `.` for the root itself.",
+    "diskName": "the name of the disk.",
+    "diskURI": "the address of the disk.",
+    "driver": "the driver, which mounts it.",
+    "endpoints": "the Endpoints with the servers' addresses.",
+    "endpointsNamespace": "the namespace of these Endpoints; the claim's by default.",
+    "fsType": "the file system, such as ext4.",
+    "gateway": "address of the storage system's API.",
+    "group": "the group that the volume is mounted for.",
+    "image": "the image in the pool.",
+    "initiatorName": "the node's name, in place of its own.",
+    "iqn": "the name of the target.",
+    "iscsiInterface": "by which it is reached; default by default.",
+    "keyring": "path of the keys on the node.",
+    "kind": "Shared, Dedicated or Managed.",
+    "lun": "the number of the unit.",
+    "monitors": "addresses of the Ceph monitors.",
+    "name": "the name of the Secret.",
+    "namespace": "the namespace of the Secret.",
+    "options": "options for the driver.",
+    "partition": "the partition's number; none for the whole volume.",
+    "path": "the path in the export or file system.",
+    "pdID": "the id of the disk.",
+    "pdName": "the name of the disk.",
+    "pool": "the pool of Ceph.",
+    "portals": "further addresses of the target.",
+    "protectionDomain": "the domain in which the volume is.",
+    "pullPolicy": "Always, IfNotPresent or Never.",
+    "readOnly": "whether nothing may be written to it.",
+    "reference": "the reference of the image.",
+    "registry": "addresses of the registries, separated by commas.",
+    "repository": "the repository's URL.",
+    "revision": "the commit.",
+    "secretFile": "path of the key on the node.",
+    "secretName": "the Secret with the account's name and key.",
+    "secretNamespace": "the namespace of this Secret; the claim's by default.",
+    "server": "name or address of the server.",
+    "shareName": "the name of the share.",
+    "sslEnabled": "whether the API is asked over TLS.",
+    "storageMode": "ThickProvisioned or ThinProvisioned.",
+    "storagePolicyID": "the id of the storage policy.",
+    "storagePolicyName": "the name of the storage policy.",
+    "storagePool": "the pool in which the volume is.",
+    "system": "name of the storage system.",
+    "targetPortal": "address of the target.",
+    "targetWWNs": "world-wide names of the target.",
+    "tenant": "the tenant that owns the volume.",
+    "user": "the user in whose name it is mounted.",
+    "volume": "name of the volume.",
+    "volumeAttributes": "what the driver is told.",
+    "volumeHandle": "what the driver calls the volume.",
+    "volumeID": "the id of the volume at its provider.",
+    "volumeName": "name of the volume.",
+    "volumeNamespace": "the namespace of the volume; the pod's by default.",
+    "volumePath": "the path of the disk.",
+    "wwids": "world-wide identifiers of the volume.",
+}
 
 
 def _field(text: str, types: _Types) -> tuple[str, Any, Any]:
@@ -354,7 +485,10 @@ else:
 
 
 class Volume(VolumeSource):
-    """A volume of a pod; containers mount it by name."""
+    """A volume of a pod; containers mount it by name.
+
+    name: by which containers mount it; unique in the pod.
+    """
 
     EMBEDS: ClassVar = (VolumeSource, 2)
 

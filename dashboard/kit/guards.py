@@ -7,6 +7,7 @@
     @authorizes                  the right depends on the request: the view asks for it
     @administrators_only
     @signed_in                   their own account, or a page for everyone who is signed in
+    @with_account                likewise, but for users of a mirrored cluster, whose accounts are that cluster's
     @public                      signed in or not
 
 Visitors without a session are redirected to sign in. A refusal says which right is missing and whom to ask, and keeps
@@ -40,6 +41,7 @@ from django.template.loader import render_to_string
 from django.views import defaults
 
 from dashboard.kit.lists import is_file
+from manciple.access import cluster_users
 from manciple.access.authorization import AUTHORIZES, PUBLIC, SIGNED_IN, ViewRights, rights_of
 from manciple.api import faults
 from manciple.api.answers import error_answer
@@ -116,6 +118,7 @@ def _served_to_program(request: HttpRequest, view: Callable[[], HttpResponseBase
 authorizes = _declared(AUTHORIZES)
 administrators_only = _declared(ViewRights(administers=True))
 signed_in = _declared(SIGNED_IN)
+with_account = _declared(ViewRights(accounts=True))
 public = _declared(PUBLIC)
 
 
@@ -123,13 +126,22 @@ def _check(rights: ViewRights, person: Person) -> None:
     """Raises: PermissionDenied."""
     if rights.administers and settings.MIRROR:
         raise PermissionDenied(f"This is a mirror of {settings.MIRROR_OF}: its people and roles are not copied.")
+    if rights.accounts and person.identity.remote:
+        raise PermissionDenied(f"Your account is {settings.MIRROR_OF}'s: its mirror keeps none, and notifies nobody.")
     if rights.administers and not person.administers:
         raise PermissionDenied("Only administrators may open this page: ask one.")
     hidden = [resource for resource in rights.lists if not person.may("list", resource)]
+    if person.identity.remote and (hidden or not person.namespaces) and (why := cluster_users.silence()):
+        raise PermissionDenied(f"What you may see cannot be asked now: {why}")
     if hidden:
         names = " and ".join(resource.partition(".")[0] for resource in hidden)
         raise PermissionDenied(f"You may not list {names}. Ask an administrator for a role.")
-    if rights.namespaced and person.namespaces is not None and not person.namespaces:
+    if rights.namespaced and person.namespaces is not None and not (person.namespaces or person.lack):
+        if person.identity.remote:
+            raise PermissionDenied(
+                f"In no namespace of {settings.MIRROR_OF} may you list pods, claims, claim templates and events. Ask "
+                "for a role such as view."
+            )
         raise PermissionDenied("You see no namespace yet. Ask an administrator for a group or a role.")
 
 

@@ -15,12 +15,12 @@ from insight.notifications import may_hear
 from manciple.access import rbac
 from manciple.access.authentication.chain import Credentials
 from manciple.access.namespace_defaults import SERVICE_ACCOUNTS
-from manciple.access.page_sessions import signed_in_user
+from manciple.access.page_sessions import identity_signed_in
 from manciple.live import topics
 from manciple.notifications import sight
 from manciple.notifications.models import Notification
 from manciple.notifications.recording import TEST
-from manciple.people import Person, person_of_user
+from manciple.people import Person, person_of_identity, person_of_user
 from manciple.store.records import EventRecord
 from manciple.wire.resources import BUDGETS, CLAIMS, CONTEXTS, DRAFT_CLAIMS, EVENTS, QUOTAS, TEMPLATES
 from workloads.kinds.horizontal_pod_autoscalers import HORIZONTAL_POD_AUTOSCALER
@@ -110,8 +110,8 @@ class Hearing:
 
 def heard_in(session: str, shown: Credentials) -> Hearing | None:
     """Of the person who is signed in by the session of this key; None where nobody is. Reads the database."""
-    user = signed_in_user(session, shown)
-    return None if user is None else Hearing.of(person_of_user(user))
+    identity = identity_signed_in(session, shown)
+    return None if identity is None else Hearing.of(person_of_identity(identity))
 
 
 def may_tell(notification: Notification) -> bool:

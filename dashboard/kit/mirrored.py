@@ -26,8 +26,8 @@ class MirrorHeader:
 
     @property
     def others(self) -> Sequence[tuple[str, Running]]:
-        """(name, mirror)."""
-        return sorted(running_beside(Path(settings.HOME)).items())
+        """(name, mirror). None for users of the cluster: those are whoever's who started them."""
+        return [] if settings.CLUSTER_USERS else sorted(running_beside(Path(settings.HOME)).items())
 
 
 def agent() -> str:

@@ -1,4 +1,5 @@
-"""Signing in: by name and password, by a link, by an OpenID Connect provider, or by a proxy's headers.
+"""Signing in: by name and password, by a link, by an OpenID Connect provider, or by a proxy's headers; users of a
+mirrored cluster by a token of theirs, or by the provider (`manciple.access.cluster_users`).
 
 Each begins a session with a new key, so that one which somebody else had put into the browser is worth nothing. With a
 provider, OAuth's code flow with PKCE is used: the browser is sent there with a state, a nonce and a challenge, which
@@ -18,17 +19,20 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.contrib.auth import get_user_model, login, logout, views
 from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
+from django.contrib.auth.models import AnonymousUser
+from django.contrib.auth.signals import user_login_failed
 from django.core.exceptions import MiddlewareNotUsed
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import reverse, reverse_lazy
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.kit.guards import public
 from dashboard.kit.rendering import TemplateContext, render_page
-from manciple.access import people, sign_ins
+from manciple.access import cluster_users, page_sessions, people, sign_ins
 from manciple.access.authentication import external
 from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
 from manciple.access.authentication.external import (
@@ -40,12 +44,15 @@ from manciple.access.authentication.external import (
     person_of_proxy,
     vouched_for,
 )
+from manciple.access.cluster_users import ClusterSilent, SessionOver
 from manciple.access.invitations import LINK_TOKENS
 from manciple.access.models import SignInAttempts
 from manciple.access.page_sessions import BY_PROXY
 from manciple.access.people import BROWSER_COOKIE, locked_for
+from manciple.people import Person, person_of
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity
+from manciple.wire.resources import CLASSES, NODES, SLICES
 
 if TYPE_CHECKING:
     import httpx
@@ -65,6 +72,11 @@ class SignInPage(views.LoginView):
     """Name and password."""
 
     redirect_authenticated_user = True
+
+    def dispatch(self, request: HttpRequest, *arguments: Any, **parameters: Any) -> Any:
+        if settings.CLUSTER_USERS:
+            return show_token_form(request)
+        return super().dispatch(request, *arguments, **parameters)
 
     def get_context_data(self, **known: Any) -> dict[str, Any]:
         oidc_name = settings.OIDC_NAME if settings.OIDC_ISSUER else ""
@@ -95,6 +107,12 @@ class SetPasswordPage(views.PasswordResetConfirmView):
     reset_url_token = "set"  # noqa: S105 - stands in the address in place of the token
     post_reset_login = True
     success_url = reverse_lazy("home")
+
+    def dispatch(self, *arguments: Any, **parameters: Any) -> Any:
+        """Raises: Http404 where no password lets anybody in."""
+        if settings.CLUSTER_USERS:
+            raise Http404
+        return super().dispatch(*arguments, **parameters)
 
     def form_valid(self, form: SetPasswordForm[Any]) -> HttpResponse:
         answer = super().form_valid(form)
@@ -130,7 +148,7 @@ def remember(answer: HttpResponse, person: Any) -> None:
 def enter(request: HttpRequest) -> HttpResponse:
     """The link that `manciple mirror` prints: signs its owner in, in place of a password."""
     key: str = settings.MIRROR_KEY
-    if not settings.MIRROR or not key:
+    if not settings.MIRROR or not key or settings.CLUSTER_USERS:
         raise Http404
     if not secrets.compare_digest(request.GET.get("key", "").encode(), key.encode()):
         return _refused(request, "The link is of an earlier start. Open the one that `manciple mirror` printed last.")
@@ -170,7 +188,7 @@ def told_to_the_person(view: Callable[[HttpRequest], HttpResponse]) -> Callable[
             return _refused(request, str(error), status=error.status)
         except PersonRefused as error:
             return _refused(request, str(error))
-        except TokenRefused as error:
+        except (TokenRefused, cluster_users.TokenRefused) as error:
             return _refused(request, f"The answer of the identity provider cannot be used: {error}.")
         except (ProviderAway, httpx.HTTPError) as error:
             return _refused(request, f"The identity provider does not answer. Try again later. ({error})", status=AWAY)
@@ -223,6 +241,9 @@ def finish(request: HttpRequest) -> HttpResponse:
         told = request.GET.get("error_description") or error
         raise SignInRefused(f"The identity provider refused the sign-in: {told[:200]}")
     found = external.check(provider, _exchanged(request, provider, kept["verifier"]), nonce=kept["nonce"])
+    if settings.CLUSTER_USERS:
+        identity = cluster_users.sign_in_by_provider(request, found.identity, expires=found.expires)
+        return redirect(_safe(request, kept["next"], otherwise=_entrance(identity)))
     person = person_of_provider(provider.options.issuer, found.subject, found.identity)
     login(request, person, backend=BACKEND)
     answer = redirect(_safe(request, kept["next"]))
@@ -249,6 +270,8 @@ def _provider() -> OidcProvider:
 
 
 def _return_address(request: HttpRequest) -> str:
+    if settings.CLUSTER_USERS and settings.PAGES_URL.startswith("https:"):  # behind an ingress
+        return str(settings.PAGES_URL).rstrip("/") + reverse("oidc-return")
     return request.build_absolute_uri(reverse("oidc-return"))
 
 
@@ -284,12 +307,12 @@ def _exchanged(request: HttpRequest, provider: OidcProvider, verifier: str) -> s
     raise TokenRefused(f"the code was not exchanged: {told[:200]}")
 
 
-def _safe(request: HttpRequest, target: str) -> str:
+def _safe(request: HttpRequest, target: str, *, otherwise: str = "") -> str:
     """`target`, if it is a page of ours."""
     hosts = {request.get_host()}
     if url_has_allowed_host_and_scheme(target, allowed_hosts=hosts, require_https=request.is_secure()):
         return target
-    return str(settings.LOGIN_REDIRECT_URL)
+    return otherwise or str(settings.LOGIN_REDIRECT_URL)
 
 
 def _refused(request: HttpRequest, complaint: str, *, status: int = FORBIDDEN) -> HttpResponse:
@@ -297,10 +320,74 @@ def _refused(request: HttpRequest, complaint: str, *, status: int = FORBIDDEN) -
     return render_page(request, "registration/refused.html", context, status=status)
 
 
-# Behind a proxy -------------------------------------------------------------------------------------------------------
+# Users of a mirrored cluster ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenContext(TemplateContext):
+    """complaint: why the last token did not do; oidc_name: of the provider, "" without one."""
+
+    cluster: str
+    next: str
+    complaint: str
+    oidc_name: str
+
+
+@sensitive_post_parameters()
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def show_token_form(request: HttpRequest) -> HttpResponse:
+    """Where they paste a token, or go to the provider."""
+    target = request.POST.get("next", request.GET.get("next", ""))
+    complaint, status = "", 200
+    if request.method == "POST":
+        try:
+            identity = cluster_users.sign_in_by_token(request, request.POST.get("token", "").strip())
+            return redirect(_safe(request, target, otherwise=_entrance(identity)))
+        except cluster_users.TokenRefused as error:
+            user_login_failed.send(sender=__name__, credentials={}, request=request)
+            complaint, status = f"Not signed in: {error}.", UNPROCESSABLE
+        except cluster_users.ClusterSilent as error:
+            complaint, status = f"Not signed in: {error}.", AWAY
+    elif request.user.is_authenticated:
+        return redirect(_safe(request, target, otherwise=_entrance(person_of(request).identity)))
+    oidc_name = settings.OIDC_NAME if settings.OIDC_ISSUER else ""
+    context = TokenContext(cluster=settings.MIRROR_OF, next=target, complaint=complaint, oidc_name=oidc_name)
+    return render_page(request, "registration/token.html", context, status=status)
 
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
+
+
+def _entrance(identity: Identity) -> str:
+    """Where they go first: who may read one namespace may see no device."""
+    person = Person(identity)
+    sees_devices = all(person.may("list", one) for one in (NODES, SLICES, CLASSES))
+    return str(settings.LOGIN_REDIRECT_URL) if sees_devices else reverse("pods")
+
+
+def confirm_with_cluster(get_response: GetResponse) -> GetResponse:
+    """Middleware that ends sessions whose token the mirrored cluster does not accept any more."""
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        if not settings.CLUSTER_USERS or not request.user.is_authenticated:
+            return get_response(request)
+        try:
+            identity = page_sessions.identity_in(request.session, request.user)
+        except SessionOver:
+            logout(request)
+        except ClusterSilent as silent:
+            request.user = AnonymousUser()  # the session stays for when the cluster answers
+            if request.path != reverse("logout"):
+                return _refused(request, f"Whether your token still counts cannot be asked now: {silent}.", status=AWAY)
+        else:
+            request.manciple_identity = identity  # type: ignore[attr-defined]  # for `person_of`
+        return get_response(request)
+
+    return answer
+
+
+# Behind a proxy -------------------------------------------------------------------------------------------------------
 
 
 def sign_in_by_proxy(get_response: GetResponse) -> GetResponse:

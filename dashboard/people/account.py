@@ -27,7 +27,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.kit.forms import PageForm, posted_from
-from dashboard.kit.guards import signed_in
+from dashboard.kit.guards import signed_in, with_account
 from dashboard.kit.preferences import choose, preferences_of, zone_names
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.templatetags.kit import counted
@@ -199,7 +199,7 @@ def _draw(
     context = AccountContext(
         place="account",
         revision=latest_revision(),
-        groups=groups_of_user(user),
+        groups=person_of(request).identity.groups if settings.CLUSTER_USERS else groups_of_user(user),
         tokens=tokens.live().filter(person=user).order_by("-created"),
         sign_ins=[ShownSignIn(one, browser_of(one), one.session_key == here) for one in sign_ins.of_person(user)],
         has_password=user.has_usable_password(),
@@ -215,7 +215,7 @@ def _draw(
 # Tokens ---------------------------------------------------------------------------------------------------------------
 
 
-@signed_in
+@with_account
 @never_cache
 @posted_from("account")
 def make_token(request: HttpRequest) -> HttpResponse:
@@ -240,7 +240,7 @@ def make_token(request: HttpRequest) -> HttpResponse:
     return _draw(request, made=NewToken(text=text, row=row))
 
 
-@signed_in
+@with_account
 @posted_from("account")
 def revoke_token(request: HttpRequest) -> HttpResponse:
     """Of the person's own; with `all` every one."""
@@ -258,7 +258,7 @@ def revoke_token(request: HttpRequest) -> HttpResponse:
 # Password and sessions ------------------------------------------------------------------------------------------------
 
 
-@signed_in
+@with_account
 @never_cache
 @sensitive_post_parameters()
 @posted_from("account")

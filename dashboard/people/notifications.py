@@ -27,7 +27,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.kit.forms import PageForm, code_input, posted_from
-from dashboard.kit.guards import public, signed_in
+from dashboard.kit.guards import public, with_account
 from dashboard.kit.rendering import PageContext, TemplateContext, render_page
 from insight.notifications import CLUSTER_WIDE, begin
 from manciple.audit.sign_ins import NOTIFICATION_ADDRESSES, NOTIFICATION_RULES, note_change
@@ -271,7 +271,7 @@ class UnsubscribeContext(TemplateContext):
     done: bool
 
 
-@signed_in
+@with_account
 @never_cache
 @require_safe
 def show_notifications(request: HttpRequest) -> HttpResponse:
@@ -364,7 +364,7 @@ def _rule_form(request: HttpRequest, data: Any, changed: NotificationRule | None
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-@signed_in
+@with_account
 @posted_from("notifications")
 def keep_rule(request: HttpRequest) -> HttpResponse:
     """A new one, or with `rule` another state of one that there is."""
@@ -402,7 +402,7 @@ def _like(rule: NotificationRule, others: QuerySet[NotificationRule]) -> bool:
     return others.filter(**same).exists()
 
 
-@signed_in
+@with_account
 @posted_from("notifications")
 def delete_rule(request: HttpRequest) -> HttpResponse:
     found = _own_rule(request, request.POST.get("rule", ""))
@@ -426,7 +426,7 @@ def _note_address(request: HttpRequest) -> None:
 # Channels ------------------------------------------------------------------------------------------------------------
 
 
-@signed_in
+@with_account
 @never_cache
 @posted_from("notifications")
 def keep_webhook(request: HttpRequest) -> HttpResponse:
@@ -458,7 +458,7 @@ def keep_webhook(request: HttpRequest) -> HttpResponse:
     return redirect("notifications")
 
 
-@signed_in
+@with_account
 @posted_from("notifications")
 def keep_email(request: HttpRequest) -> HttpResponse:
     """Another address or none; a new one is sent a link."""
@@ -483,7 +483,7 @@ def keep_email(request: HttpRequest) -> HttpResponse:
     return redirect("notifications")
 
 
-@signed_in
+@with_account
 @posted_from("notifications")
 def send_test(request: HttpRequest) -> HttpResponse:
     """By `channel`: at once, and a single time."""

@@ -60,7 +60,7 @@ def _described(source: Source, known: KindStanding | None, remote: RemoteStandin
     elif known.reach is Reach.ABSENT:
         mark, state = "none", "The cluster does not have it"
     elif known.reach is Reach.FORBIDDEN:
-        mark, state = "err", "You may not list it"
+        mark, state = "err", "The mirror may not list it" if settings.CLUSTER_USERS else "You may not list it"
     elif known.reach is Reach.FAILED:
         mark, state = "err", f"Could not be listed: {known.detail}"
     elif known.unread:
@@ -78,6 +78,7 @@ def open_other(request: HttpRequest) -> HttpResponse:
     """Another mirror of the same owner, whose link signs in there."""
     others = running_beside(Path(settings.HOME)) if settings.MIRROR else {}
     other = others.get(request.GET.get("name", ""))
-    if other is None or OWNERS not in person_of(request).identity.groups:
+    identity = person_of(request).identity
+    if other is None or identity.remote or OWNERS not in identity.groups:
         return redirect("mirror")
     return HttpResponseRedirect(other.link)

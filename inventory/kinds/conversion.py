@@ -8,8 +8,9 @@ Source: pkg/apis/resource/v1beta1/conversion.go of Kubernetes 1.36.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
+from inventory.kinds import devices
 from inventory.kinds.devices import (
     CounterSet,
     DeviceAttribute,
@@ -30,6 +31,8 @@ PACKAGE = "io.k8s.api.resource.v1beta1"
 class BasicDevice(Value):
     """The properties of a device; as v1 Device without the name."""
 
+    DESCRIBED_AS: ClassVar = devices.Device
+
     attributes: Annotated[dict[str, DeviceAttribute], pb(1)] = {}
     capacity: Annotated[dict[str, DeviceCapacity], pb(2)] = {}
     consumes_counters: Annotated[tuple[DeviceCounterConsumption, ...], pb(3)] = ()
@@ -48,12 +51,16 @@ class BasicDevice(Value):
 class Device(Value):
     """One device of a pool."""
 
+    DESCRIBED_AS: ClassVar = devices.Device
+
     name: Annotated[str, pb(1)] = ""
     basic: Annotated[BasicDevice | None, pb(2)] = None
 
 
 class ResourceSliceSpec(Value):
     """As v1, but for the shape of the devices."""
+
+    DESCRIBED_AS: ClassVar = devices.ResourceSliceSpec
 
     driver: Annotated[str, pb(1)] = ""
     pool: Annotated[ResourcePool, pb(2)] = always(ResourcePool())

@@ -27,7 +27,10 @@ LIFECYCLE_TAINTS = frozenset({NOT_READY, UNREACHABLE, *PRESSURES.values()})
 
 
 class NodeSelectorRequirement(Value):
-    """One test of a label or field. `operator`: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """One test of a label or field. `operator`: In, NotIn, Exists, DoesNotExist, Gt or Lt.
+
+    key: the key of the node's label, or the field's path. values: for In and NotIn; one number for Gt and Lt.
+    """
 
     key: Annotated[str, pb(1)] = ""
     operator: Annotated[str, pb(2)] = ""
@@ -52,7 +55,11 @@ class NodeSelector(Value):
 
 
 class Taint(Value):
-    """What keeps pods without a toleration off a node. `effect`: NoSchedule, PreferNoSchedule or NoExecute."""
+    """What keeps pods without a toleration off a node. `effect`: NoSchedule, PreferNoSchedule or NoExecute.
+
+    key: a qualified name. value: that tolerations may ask for. time_added: since when a NoExecute taint drives pods
+    away.
+    """
 
     key: Annotated[str, pb(1)] = ""
     value: Annotated[str, pb(2)] = ""
@@ -61,7 +68,11 @@ class Taint(Value):
 
 
 class ConfigMapNodeConfigSource(Value):
-    """Deprecated: where a node's configuration came from."""
+    """Deprecated: where a node's configuration came from.
+
+    namespace: the namespace of the ConfigMap. name: the name of the ConfigMap. uid: the uid of the ConfigMap.
+    resource_version: the resource version of the ConfigMap. kubelet_config_key: the key that holds the configuration.
+    """
 
     namespace: Annotated[str, pb(1)] = ""
     name: Annotated[str, pb(2)] = ""
@@ -77,13 +88,20 @@ class NodeConfigSource(Value):
 
 
 class NodePodPreemptionPolicy(Value):
-    """Who asked that resizing a pod shall not preempt others on this node."""
+    """Who asked that resizing a pod shall not preempt others on this node.
+
+    disable_resize_preemption: whether a pod that grows displaces no other.
+    """
 
     disable_resize_preemption: Annotated[tuple[str, ...], pb(1, merge_key=MERGE_SCALARS)] = ()
 
 
 class NodeSpec(Value):
-    """The desired state of a node. `unschedulable`: no new pods (cordoned)."""
+    """The desired state of a node. `unschedulable`: no new pods (cordoned).
+
+    pod_cidr: the range of its pods' addresses. pod_cidrs: the same, one for each IP family. provider_id: of the machine
+    at its cloud. external_id: of no use any more.
+    """
 
     pod_cidr: Annotated[str, pb(1)] = msgspec.field(default="", name="podCIDR")
     pod_cidrs: Annotated[tuple[str, ...], pb(7, merge_key=MERGE_SCALARS)] = msgspec.field(default=(), name="podCIDRs")
@@ -96,7 +114,10 @@ class NodeSpec(Value):
 
 
 class NodeCondition(Value):
-    """One observed aspect of a node: Ready, MemoryPressure, ... with the time of the last report."""
+    """One observed aspect of a node: Ready, MemoryPressure, ... with the time of the last report.
+
+    type: Ready, MemoryPressure, DiskPressure, PIDPressure or one of somebody else's.
+    """
 
     type: Annotated[str, pb(1)] = ""
     status: Annotated[str, pb(2)] = ""
@@ -107,14 +128,20 @@ class NodeCondition(Value):
 
 
 class NodeAddress(Value):
-    """An address of a node. `type`: Hostname, InternalIP, ExternalIP, InternalDNS or ExternalDNS."""
+    """An address of a node. `type`: Hostname, InternalIP, ExternalIP, InternalDNS or ExternalDNS.
+
+    address: an IP address or a name.
+    """
 
     type: Annotated[str, pb(1)] = ""
     address: Annotated[str, pb(2)] = ""
 
 
 class DaemonEndpoint(Value):
-    """The port of a daemon on the node."""
+    """The port of a daemon on the node.
+
+    Port: its number.
+    """
 
     port: Annotated[Int32, pb(1)] = msgspec.field(default_factory=int, name="Port")
 
@@ -132,7 +159,13 @@ class NodeSwapStatus(Value):
 
 
 class NodeSystemInfo(Value):
-    """What the node's agent found out about the machine. All but `swap` are always served, as clients insist."""
+    """What the node's agent found out about the machine. All but `swap` are always served, as clients insist.
+
+    machine_id: as /etc/machine-id says. system_uuid: as the firmware says. boot_id: another after each boot.
+    kernel_version: as uname says. os_image: as /etc/os-release says. container_runtime_version: TYPE://VERSION.
+    kubelet_version: the version of the agent. kube_proxy_version: of no use any more. operating_system: such as linux.
+    architecture: such as amd64.
+    """
 
     machine_id: Annotated[str, pb(1)] = msgspec.field(default_factory=str, name="machineID")
     system_uuid: Annotated[str, pb(2)] = msgspec.field(default_factory=str, name="systemUUID")
@@ -148,21 +181,30 @@ class NodeSystemInfo(Value):
 
 
 class ContainerImage(Value):
-    """An image that lies on the node."""
+    """An image that lies on the node.
+
+    names: the references by which it is known. size_bytes: the space that it takes on the node's disk.
+    """
 
     names: Annotated[tuple[str, ...], pb(1)] = ()
     size_bytes: Annotated[Int64, pb(2)] = 0
 
 
 class AttachedVolume(Value):
-    """A volume that is attached to the node, and its device path."""
+    """A volume that is attached to the node, and its device path.
+
+    name: the name of the volume. device_path: the path of its device on the node.
+    """
 
     name: Annotated[str, pb(1)] = ""
     device_path: Annotated[str, pb(2)] = ""
 
 
 class NodeConfigStatus(Value):
-    """Deprecated: which configuration the node uses."""
+    """Deprecated: which configuration the node uses.
+
+    error: why the assigned configuration is not used.
+    """
 
     assigned: Annotated[NodeConfigSource | None, pb(1)] = None
     active: Annotated[NodeConfigSource | None, pb(2)] = None
@@ -171,27 +213,40 @@ class NodeConfigStatus(Value):
 
 
 class NodeRuntimeHandlerFeatures(Value):
-    """What one runtime handler can do."""
+    """What one runtime handler can do.
+
+    recursive_read_only_mounts: whether it can make them. user_namespaces: whether pods can have their own.
+    """
 
     recursive_read_only_mounts: Annotated[bool | None, pb(1)] = None
     user_namespaces: Annotated[bool | None, pb(2)] = None
 
 
 class NodeRuntimeHandler(Value):
-    """One way in which the node can run containers; the default one has no name."""
+    """One way in which the node can run containers; the default one has no name.
+
+    name: as RuntimeClasses name it; empty for the default.
+    """
 
     name: Annotated[str, pb(1)] = ""
     features: Annotated[NodeRuntimeHandlerFeatures | None, pb(2)] = None
 
 
 class NodeFeatures(Value):
-    """What the container runtime can do, whatever the handler."""
+    """What the container runtime can do, whatever the handler.
+
+    supplemental_groups_policy: whether pods may set it.
+    """
 
     supplemental_groups_policy: Annotated[bool | None, pb(1)] = None
 
 
 class NodeStatus(Value):
-    """The observed state of a node. `allocatable`: what pods may use of `capacity`, by resource name."""
+    """The observed state of a node. `allocatable`: what pods may use of `capacity`, by resource name.
+
+    capacity: all that the node has of each resource. phase: of no use any more. volumes_in_use: the volumes that must
+    not be detached. declared_features: the agent's features that pods may rely on.
+    """
 
     capacity: Annotated[dict[str, QuantityText], pb(1, encoding="quantity")] = {}
     allocatable: Annotated[dict[str, QuantityText], pb(2, encoding="quantity")] = {}

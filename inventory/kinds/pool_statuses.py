@@ -56,6 +56,8 @@ class ResourcePoolStatusRequestSpec(Value):
 
     limit: how many pools the answer may hold. default_partition_type_attribute: by which attribute partitions are
     counted where the slices name none.
+
+    driver: the driver whose pools are asked for. pool_name: one of them; all by default.
     """
 
     driver: Annotated[str, pb(1)] = ""
@@ -65,7 +67,11 @@ class ResourcePoolStatusRequestSpec(Value):
 
 
 class PartitionSummary(Value):
-    """How many partitions of one type a pool has, and how many could still be allocated."""
+    """How many partitions of one type a pool has, and how many could still be allocated.
+
+    attribute: by whose values devices are counted. type: the value. total: the devices with that value. allocatable: of
+    these, as many as can be allocated now.
+    """
 
     attribute: Annotated[str, pb(1)] = ""
     type: Annotated[str, pb(4)] = ""
@@ -74,7 +80,11 @@ class PartitionSummary(Value):
 
 
 class ShareableCapacitySummary(Value):
-    """One capacity of the shareable devices of a pool, over all of them."""
+    """One capacity of the shareable devices of a pool, over all of them.
+
+    name: the name of the capacity. total: what all devices have of it. consumed: what claims have taken. available:
+    what is left.
+    """
 
     name: Annotated[str, pb(1)] = ""
     total: Annotated[QuantityText | None, pb(2, encoding="quantity")] = None
@@ -83,7 +93,10 @@ class ShareableCapacitySummary(Value):
 
 
 class ShareableSummary(Value):
-    """How far the shareable devices of a pool are used."""
+    """How far the shareable devices of a pool are used.
+
+    fully_available_devices: how many nothing is taken of. partially_available_devices: how many something is left of.
+    """
 
     fully_available_devices: Annotated[Int32, pb(1)] = always(0)
     partially_available_devices: Annotated[Int32, pb(2)] = always(0)
@@ -91,7 +104,13 @@ class ShareableSummary(Value):
 
 
 class PoolStatus(Value):
-    """One pool: how many devices it has, and how many are free. `validation_error`: why it does not count."""
+    """One pool: how many devices it has, and how many are free. `validation_error`: why it does not count.
+
+    driver: the driver that publishes it. pool_name: the name of the pool. generation: the generation of its slices.
+    resource_slice_count: how many slices there are. total_devices: how many devices it has. allocated_devices: how many
+    claims hold. available_devices: how many a claim could get. unavailable_devices: how many nobody can have.
+    node_name: the node of a pool that belongs to one.
+    """
 
     driver: Annotated[str, pb(1)] = ""
     pool_name: Annotated[str, pb(2)] = ""

@@ -3,7 +3,8 @@
 The authorizers are asked in their order (`ORDER`). The first that allows or denies ends it; one that has no opinion
 passes the question on; what each has to say against it becomes the reason of the refusal, as with kube-apiserver's
 union of Node and RBAC. For members of `system:masters` none is asked. What a mirror refuses, it refuses everybody
-(`manciple.access.mirrored`).
+(`manciple.access.mirrored`). Rights of users of the mirrored cluster are that cluster's alone to decide
+(`manciple.access.cluster_users`), even where one is called like somebody here.
 
     demand(identity, Attributes(verb="create", resource="pods", namespace="team-a"))   # raises Forbidden
     decide(identity, attributes).allowed                                               # where only the answer matters
@@ -27,6 +28,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.urls import URLPattern, URLResolver
 
 from manciple.access.kinds.roles import PolicyRule
+from manciple.per_process import PerProcess
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import Kind
@@ -148,10 +150,21 @@ def refuse_first(refusal: Callable[[Attributes], str]) -> None:
         _refusals.append(refusal)
 
 
+#: Of users of the mirrored cluster: without one nothing is allowed.
+_of_cluster: PerProcess[Authorizer] = PerProcess(lambda: lambda _identity, _wanted: Decision(False))
+
+
+def decide_remote_by(authorizer: Authorizer) -> None:
+    """Ask `authorizer`, and nobody else, about users of the mirrored cluster."""
+    _of_cluster.value = authorizer
+
+
 def decide(identity: Identity, wanted: Attributes) -> Decision:
     for refuse in _refusals:
         if reason := refuse(wanted):
             return Decision(False, reason, denied=True)
+    if identity.remote:
+        return _of_cluster.value(identity, wanted)
     if MASTERS in identity.groups:
         return Decision(True, f'member of "{MASTERS}"')
     reasons = []
@@ -173,6 +186,8 @@ def demand(identity: Identity, wanted: Attributes) -> None:
 
 def rules_of(identity: Identity, namespace: str) -> HeldRules:
     """Everything that the authorizers know `identity` may do in `namespace`."""
+    if identity.remote:
+        return HeldRules(incomplete=True, error="the mirrored cluster knows these rules: ask there")
     found = [resolve(identity, namespace) for resolve in _resolvers.values()]
     return HeldRules(
         rules=tuple(rule for one in found for rule in one.rules),
@@ -189,14 +204,16 @@ class ViewRights:
     """public: anybody. Everything else needs somebody who is signed in.
 
     lists: resources that they may list in the whole cluster. namespaced: they see at least one namespace, and the view
-    leaves out the others. administers: they may do everything. authorizes: the right depends on the request, and the
-    view asks the authorizer for it.
+    leaves out the others. administers: they may do everything. accounts: they have an account of this installation, as
+    users of a mirrored cluster have not. authorizes: the right depends on the request, and the view asks the authorizer
+    for it.
     """
 
     public: bool = False
     lists: tuple[str, ...] = ()
     namespaced: bool = False
     administers: bool = False
+    accounts: bool = False
     authorizes: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Who is signed in by the session of a browser, for connections that stay open: they have no request of Django's."""
+"""Who is signed in by the session of a browser: of a request, and of connections that stay open, which have none."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from django.conf import settings
 from django.contrib.auth import get_user
 from django.http import HttpRequest, parse_cookie
 
+from manciple.access import cluster_users
 from manciple.access.authentication.chain import Credentials
 from manciple.access.authentication.external import ProxyHeaders
+from manciple.access.cluster_users import ClusterSilent, SessionOver
 from manciple.access.people import identity_of_user
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity
@@ -19,23 +21,33 @@ from manciple.wire.identity import Identity
 BY_PROXY = "by_proxy"
 
 
-def signed_in_user(session: str, shown: Credentials) -> Any:
-    """The user who is signed in by the session of this key; None where nobody is. Reads the database."""
+def identity_in(session: Any, user: Any) -> Identity:
+    """session: of Django's, by which it says that this user is signed in. Raises: SessionOver, ClusterSilent."""
+    return cluster_users.identity_in(session, user) if settings.CLUSTER_USERS else identity_of_user(user)
+
+
+def identity_signed_in(session: str, shown: Credentials) -> Identity | None:
+    """Who is signed in by the session of this key; None where nobody is. Reads the database."""
     store: Any = import_module(settings.SESSION_ENGINE).SessionStore(session or None)
     request = HttpRequest()
     request.session = store
     user = get_user(request)
-    is_known = user.is_authenticated and _still_vouched_for(user, store.get(BY_PROXY), shown)
-    return user if is_known else None
+    if not user.is_authenticated or not _still_vouched_for(user, store.get(BY_PROXY), shown):
+        return None
+    try:
+        return identity_in(store, user)
+    except SessionOver:
+        return None
+    except ClusterSilent:  # they stay, without any right until it answers
+        return identity_of_user(user)
 
 
 def signed_in(shown: Credentials) -> Identity:
     """Who is signed in by the session that this cookie names. Raises: Unauthorized."""
     cookies = parse_cookie(shown.headers.get("cookie", ""))
-    user = signed_in_user(cookies.get(settings.SESSION_COOKIE_NAME, ""), shown)
-    if user is None:
+    identity = identity_signed_in(cookies.get(settings.SESSION_COOKIE_NAME, ""), shown)
+    if identity is None:
         raise Unauthorized("You are not signed in.")
-    identity = identity_of_user(user)
     if shown.origin is not None:
         shown.origin.asked_by(identity)
     return identity

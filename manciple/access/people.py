@@ -65,7 +65,11 @@ LOCAL = "manciple:"
 
 
 def identity_of_user(user: Any) -> Identity:
-    """user: a user of Django's. Reads their groups."""
+    """user: a user of Django's. Reads their groups. One who stands for a user of the mirrored cluster has no rights
+    without a session (`manciple.access.cluster_users`).
+    """
+    if settings.CLUSTER_USERS:
+        return Identity(user.get_username(), remote=True)
     return Identity(user.get_username(), groups_of_user(user))
 
 

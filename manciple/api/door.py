@@ -20,7 +20,7 @@ Sources: apiserver/pkg/endpoints/request/requestinfo.go, apiserver/pkg/endpoints
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -192,7 +192,7 @@ def acting(identity: Identity, headers: Mapping[str, str]) -> Identity:
     named = _named(user, headers)
     for wanted in _parts(named):
         authorization.demand(identity, wanted)
-    return _completed(named)
+    return replace(_completed(named), remote=identity.remote)
 
 
 def _named(user: str, headers: Mapping[str, str]) -> Identity:

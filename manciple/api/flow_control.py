@@ -74,6 +74,8 @@ def level_of(identity: Identity | None) -> Level:
     """identity: who showed the credential; None where that is not known yet."""
     if identity is None:
         return "strangers"
+    if identity.remote:
+        return "workload"
     if MASTERS in identity.groups:
         return "exempt"
     if NODES in identity.groups or identity.name.startswith(_COMPONENTS):

@@ -1,13 +1,14 @@
 """`/livez`, `/readyz` and `/healthz`: does the process live, could it do its work.
 
-`/livez` asks nothing but the process itself. `/readyz` asks every registered check; so does `/healthz`, its older name.
-Apps register checks from `AppConfig.ready()` or where they start something that must run. `?verbose` and any failure
-list every check, in upstream's layout (apiserver/pkg/server/healthz); `?exclude=NAME` leaves one out.
+`/livez` asks nothing but the process itself, and parts of it that only a new start can mend. `/readyz` asks every
+registered check; so does `/healthz`, its older name. Apps register checks from `AppConfig.ready()` or where they start
+something that must run. `?verbose` and any failure list every check, in upstream's layout
+(apiserver/pkg/server/healthz); `?exclude=NAME` leaves one out.
 
 A full database (`storage`) is a warning, which `/readyz` lists but answers 200: every API process would fail at once,
 and no load balancer would let anyone through to delete something. So is a Redis that is away (`redis`): all works
-without it, only later; and a cluster that is away from its mirror (`remote`). Asked by itself (`/readyz/storage`) a
-warning fails.
+without it, only later; and what a mirror does not know of its cluster, which may be away (`remote`, `kinds`, `leader`).
+Asked by itself (`/readyz/storage`) a warning fails.
 """
 
 from __future__ import annotations
@@ -77,17 +78,25 @@ _checks: dict[str, Check] = {"ping": _ping, "database": _database, "storage": _s
 if settings.REDIS_URL:
     _checks["redis"] = _redis
 #: Checks whose failure is a warning.
-_WARNINGS = frozenset({"storage", "redis", "remote"})
+_WARNINGS = frozenset({"storage", "redis", "remote", "kinds", "leader"})
+#: Those of `/livez`.
+_live: dict[str, Check] = {"ping": _ping}
 
 
-def register(name: str, check: Check) -> None:
-    """Ask `check` at every `/readyz`. A name registered again replaces its check (a restarted part)."""
+def register(name: str, check: Check, *, live: bool = False) -> None:
+    """Ask `check` at every `/readyz`. A name registered again replaces its check (a restarted part).
+
+    live: at every `/livez`, too, whose failure ends the process: it may not lean on the database, or on anything else.
+    """
     _checks[name] = check
+    if live:
+        _live[name] = check
 
 
 def withdraw(name: str) -> None:
     """Ask it no more: what it was about is over."""
     _checks.pop(name, None)
+    _live.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +136,7 @@ class CheckedHealth:
 
 
 def live() -> CheckedHealth:
-    return _ask({"ping": _ping})
+    return _ask(dict(_live))
 
 
 def ready(exclude: Collection[str] = ()) -> CheckedHealth:

@@ -32,7 +32,7 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from manciple.access import rbac
-from manciple.access.authentication.chain import CONNECTION, Credentials, Rounds
+from manciple.access.authentication.chain import CONNECTION, Credentials, Rounds, asked_again
 from manciple.api.answers import error_answer
 from manciple.api.door import CERTIFICATE, ORIGIN, PEER, Admission, PageAdmission, attributes_of
 from manciple.api.faults import unavailable_for
@@ -509,7 +509,8 @@ async def refused(admission: Admission) -> ApiError:
         while True:
             identified = await doubt.arises()
             error = await in_reader(partial(admission.refused, identified=identified))
-            if error is not None and error.code < INTERNAL_ERROR:
+            # Where another cluster has to be asked, who cannot be confirmed may not stay.
+            if error is not None and (error.code < INTERNAL_ERROR or settings.CLUSTER_USERS):
                 return error
 
 
@@ -531,7 +532,7 @@ class _Doubt:
         """Returns whether what the client showed need not be looked at again."""
         try:
             # Not wait_for: in Python 3.11 it returns, and the task goes on, when it is cancelled at that very moment.
-            async with asyncio.timeout(ASKED_AGAIN):
+            async with asyncio.timeout(asked_again(ASKED_AGAIN)):
                 await self._event.wait()
         except TimeoutError:
             self._identified = False

@@ -72,6 +72,8 @@ TURN = "turn"
 #: Seconds to wait for the scheduling turn; who does not get it in that time leaves it to the periodic run, which comes
 #: every second.
 PATIENCE = 1.0
+#: Seconds without an answer to PostgreSQL after which a holder that others wait for loses its lock.
+UNREACHABLE = 10.0
 
 _local: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 #: set while this process has the turn as a whole: its threads then take it from each other
@@ -143,6 +145,27 @@ def alone(name: str) -> Iterator[bool]:
             lock.release()
 
 
+def keeps(name: str) -> bool:
+    """Whether this thread, which is within `alone(name)`, still has the lock, as far as it knows: nothing is asked."""
+    session = _held.sessions.get(name)
+    backend: Any = connection  # of `manciple.postgresql`
+    return session is None or (backend.connection is session and not backend.has_hung_up())
+
+
+def hand_on_if_unreachable() -> None:
+    """Where the network to this thread fails, PostgreSQL soon ends its session, and gives its locks to others."""
+    if not sql.on_postgresql():
+        return
+    for setting, value in (
+        ("tcp_user_timeout", f"{UNREACHABLE:.0f}s"),
+        # While this thread asks nothing.
+        ("tcp_keepalives_idle", f"{UNREACHABLE / 2:.0f}s"),
+        ("tcp_keepalives_interval", "1s"),
+    ):
+        with suppress(DatabaseError):
+            sql.execute(f"SET {setting} = '{value}'")
+
+
 @contextmanager
 def _turn_here(patience: float) -> Iterator[bool]:
     """The turn, in the process that has it."""
@@ -176,11 +199,11 @@ def _advisory(name: str, *, patience: float = 0.0) -> Iterator[bool]:
         with _turn_here(patience) as ours:
             yield ours
         return
-    backend: Any = connection  # of `manciple.postgresql`
-    if (session := _held.sessions.get(name)) is not None:
-        yield backend.connection is session and not backend.has_hung_up()
+    if name in _held.sessions:
+        yield keeps(name)
         return
     key = _key(name)
+    backend: Any = connection
     ours = sql.fetch("SELECT pg_try_advisory_lock(%s, %s)", key)[0][0] or (patience > 0 and _wait(key, patience))
     session, held = backend.connection, _held.sessions
     try:

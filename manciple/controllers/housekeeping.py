@@ -109,7 +109,7 @@ NAMESPACE_SWEEP = Controller(
     reconcile=sweep_namespaces,
     every=5,
     wakes_on=frozenset({(NAMESPACES, MODIFIED), (NAMESPACES, DELETING), (ANY, DELETED)}),
-    has_work=sql.any_being_deleted(NAMESPACES),
+    has_work=sql.ANY_NAMESPACE_LEAVES,
 )
 
 NAMESPACE_DEFAULTS = Controller(

@@ -28,14 +28,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
 from celery import Celery, Task
 from celery.signals import worker_process_shutdown
 from celery.utils import uuid
-from django.db import DatabaseError, close_old_connections, connection
+from django.db import close_old_connections, connection
 from kombu.exceptions import KombuError
 from prometheus_client.core import Metric
 
@@ -431,8 +431,6 @@ RETRY_AFTER = 1.0
 TRANSIENT = frozenset({EVENTS, LEASES})
 #: Changes that are told apart; when there are more, every controller that anything wakes is woken.
 MOST_CHANGES = 2000
-#: Seconds without an answer to PostgreSQL after which the dispatcher that leads loses its lock.
-UNREACHABLE = 10.0
 
 Send = Callable[[str], None]
 
@@ -600,10 +598,7 @@ class Dispatcher:
 
     def _lead(self) -> None:
         """Until it is time to stop. Raises: DatabaseError, InterfaceError."""
-        if sql.on_postgresql():
-            # Where the network to this process fails, PostgreSQL soon gives its lock to another.
-            with suppress(DatabaseError):
-                sql.execute(f"SET tcp_user_timeout = '{UNREACHABLE:.0f}s'")
+        coordination.hand_on_if_unreachable()
         look_at = time.monotonic()
         while not self._stopping:
             self._wait(look_at)

@@ -28,7 +28,7 @@ from channels.sessions import CookieMiddleware
 from django.conf import settings
 from django.db import Error
 
-from manciple.access.authentication.chain import CERTIFICATE, CONNECTION, PEER, Credentials, Rounds
+from manciple.access.authentication.chain import CERTIFICATE, CONNECTION, PEER, Credentials, Rounds, asked_again
 from manciple.live import notices
 from manciple.live.topics import HeardTopics, Relay, TopicChange, heard_in, relay
 from manciple.store.event_log import Tail
@@ -121,7 +121,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self._due: asyncio.TimerHandle | None = None
         self._beating: asyncio.Task[None] | None = None
         self._relay: Relay = await database_sync_to_async(lambda: relay.value)()
-        self._next = self._loop.call_later(ASKED_AGAIN, self._ask)
+        self._next = self._loop.call_later(asked_again(ASKED_AGAIN), self._ask)
         missed = self._relay.join(self._hear, after=_after(self.scope["query_string"]))
         Rounds.of_running_loop().join(self._ask)
         self._take(missed)
@@ -205,7 +205,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         """Whoever opened the page may have gone, or may hear less."""
         self._asks = True
         self._next.cancel()
-        self._next = self._loop.call_later(ASKED_AGAIN, self._ask)
+        self._next = self._loop.call_later(asked_again(ASKED_AGAIN), self._ask)
         self._plan()
 
     def _plan(self, *, after: float = GATHERING_TIME) -> None:

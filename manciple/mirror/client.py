@@ -1,8 +1,9 @@
 """Requests to the API server of a kubeconfig: JSON, compressed, one identity, from any thread.
 
 Every failure is a `RemoteFailure` whose text says what a person can do. A server that is too busy (429, 503 with
-Retry-After) is asked again, and credentials that it does not accept any more are renewed, where the caller says how.
-Nothing is ever written there: this client only knows GET.
+Retry-After) is asked again, and credentials that it does not accept any more are renewed, where the caller says how. A
+token that stands in a file is read again every minute, as the kubelet replaces it there.
+Nothing is ever written there: this client only knows GET, and reviews, which are questions.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -39,6 +41,8 @@ RETRIES, LONGEST_WAIT = 4, 5.0
 RENEWED_FOR: Final = 5.0
 #: Requests at the same time.
 PARALLEL: Final = 8
+#: Seconds after which a token is read from its file again (client-go: transport/token_source.go).
+TOKEN_READ_EVERY: Final = 60.0
 
 FORBIDDEN, NOT_FOUND, GONE = httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND, httpx.codes.GONE
 _BUSY = (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
@@ -87,6 +91,20 @@ class Remote:
             if wait is None or attempt == RETRIES:
                 break
             time.sleep(min(wait, LONGEST_WAIT))
+        raise self._refusal(path, response)
+
+    def review(self, path: str, body: bytes, *, timeout: float) -> bytes:
+        """The answer to a question about tokens or rights, which changes nothing. Raises: RemoteFailure."""
+        headers = {"Content-Type": "application/json"}
+        for _ in range(2):
+            used = self._http
+            ask = partial(used.post, path, content=body, headers=headers, timeout=timeout, extensions=self._extensions)
+            with _failures(self._access.cluster):
+                response = _asked_twice(ask)
+            if response.status_code < httpx.codes.BAD_REQUEST:
+                return response.content
+            if response.status_code != httpx.codes.UNAUTHORIZED or not self._renewed(used):
+                break
         raise self._refusal(path, response)
 
     def lines(self, path: str, *, beginning: str, seconds: float) -> Iterator[str]:
@@ -144,10 +162,7 @@ class Remote:
             return used.get(path, params=params, headers=headers, extensions=self._extensions)
 
         with _failures(self._access.cluster):
-            try:
-                return ask()
-            except (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError):
-                return ask()  # a connection that was kept for later may be closed by then
+            return _asked_twice(ask)
 
     def _refusal(self, path: str, response: httpx.Response) -> RemoteFailure:
         code = response.status_code
@@ -157,7 +172,7 @@ class Remote:
             message = ""
         if code == httpx.codes.UNAUTHORIZED:
             return RemoteFailure(_unauthorized(self._access.user), code=code)
-        said = message or f"the server answered {code} to GET {path}"
+        said = message or f"the server answered {code} to {response.request.method} {path}"
         return RemoteFailure(said, code=code, retry_after=_retry_after(response) or 0.0)
 
 
@@ -180,6 +195,14 @@ class Watch:
         if connection is not None:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def _asked_twice(ask: Callable[[], httpx.Response]) -> httpx.Response:
+    """A connection that was kept for later may be closed by then."""
+    try:
+        return ask()
+    except (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError):
+        return ask()
 
 
 def _retry_after(response: httpx.Response) -> float | None:
@@ -215,17 +238,39 @@ def expiry_of(token: str) -> datetime | None:
 # Connections ----------------------------------------------------------------------------------------------------------
 
 
+class TokenFile(httpx.Auth):
+    """Shows the token of a file, as it is there now. A file that cannot be read for a moment costs nothing."""
+
+    def __init__(self, path: Path, token: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._token, self._clock = path, token, clock
+        self._read_at = clock()
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        now = self._clock()
+        if now - self._read_at >= TOKEN_READ_EVERY:
+            self._read_at = now
+            with suppress(OSError, UnicodeDecodeError):
+                self._token = self._path.read_text(encoding="utf-8").strip() or self._token
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        yield request
+
+
 def _connections(access: Access, timeout: float) -> httpx.Client:
     """Raises: RemoteFailure."""
     cluster, user = access.cluster, access.user
     headers = [("Accept", "application/json"), ("User-Agent", "manciple"), *user.headers]
-    if user.token:
+    auth: httpx.Auth | tuple[str, str] | None = None
+    if user.token_file is not None:
+        auth = TokenFile(user.token_file, user.token)
+    elif user.token:
         headers.append(("Authorization", f"Bearer {user.token}"))
+    elif user.password:
+        auth = user.password
     try:
         return httpx.Client(
             base_url=cluster.server,
             headers=headers,
-            auth=user.password if user.password and not user.token else None,
+            auth=auth,
             verify=_verification(cluster, user) if cluster.server.startswith("https:") else False,
             proxy=cluster.proxy or None,
             trust_env=not cluster.proxy and not is_exempt(cluster.server, os.environ),

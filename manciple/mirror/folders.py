@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
+from manciple import layout
 from manciple.refusals import StartRefused
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ _LONGEST: Final = 200
 
 def root() -> Path:
     """Where mirrors lie unless somebody says otherwise."""
-    data = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(data) if data else Path.home() / ".local/share") / "manciple" / "mirror"
+    return layout.data_home() / "manciple" / "mirror"
 
 
 def name_of(access: Access, choice: Choice) -> str:

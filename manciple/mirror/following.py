@@ -35,6 +35,7 @@ from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.sources import Reach, Source
 from manciple.mirror.standing import KindStanding
 from manciple.mirror.stored_copy import Change, Known
+from manciple.telemetry import metrics
 
 #: Seconds without a line after which a watch counts as dead; servers send bookmarks every minute.
 SILENCE: Final = 150.0
@@ -52,6 +53,15 @@ TOGETHER: Final = 200
 NOTED_EVERY: Final = 1.0
 
 _END_OF_STATE = "k8s.io/initial-events-end"
+
+_LISTS = metrics.counter("manciple_mirror_lists_total", "Complete listings of a resource.", "resource")
+_BROKEN = metrics.counter(
+    "manciple_mirror_broken_watches_total", "Watches that did not end as the cluster said they would.", "resource"
+)
+_EXPIRED = metrics.counter(
+    "manciple_mirror_expired_total", "Answers 410: what the copy was to go on from is forgotten.", "resource"
+)
+_BYTES = metrics.counter("manciple_mirror_received_bytes_total", "Bytes of objects and events received.", "resource")
 
 
 class Sink(Protocol):
@@ -144,13 +154,17 @@ class KindFollower:
 
     def turn(self) -> float:
         """One listing, or one watch until it ends. Returns the seconds until the next."""
-        heard, began = self._standing.heard_at, time.monotonic()
+        heard, began, watches = self._standing.heard_at, time.monotonic(), self._resume is not None
         try:
             if self._resume is None:
                 self._list()
             else:
                 self._watch(*self._resume)
         except RemoteFailure as failure:
+            if failure.code == GONE:
+                _EXPIRED[self.source.resource].inc()
+            elif watches or self._resume is not None:
+                _BROKEN[self.source.resource].inc()
             return self._after(failure, heard_something=self._standing.heard_at != heard)
         self._failures = 0
         if self._standing.reach is Reach.ABSENT:
@@ -217,6 +231,7 @@ class KindFollower:
         for page in listing.pages(self._remote, self.source.path(version, namespace=namespace)):
             if page.is_first:
                 diff, reached = _Diff(self.source, namespace, self._sink, version=version), page.version
+            _BYTES[self.source.resource].inc(sum(map(len, page.items)))
             diff.add(page.items)
         diff.end()
         self._listed(version, namespace, reached)
@@ -226,6 +241,7 @@ class KindFollower:
         self._limits = self._refusal if namespace else ""
         if not self._watches:
             self._limits = "it may not be watched: it is listed every minute"
+        _LISTS[self.source.resource].inc()
         self._tell(reach=Reach.NAMESPACE if namespace else Reach.EVERYWHERE, detail=self._limits, listed=True)
 
     # Watching --------------------------------------------------------------------------------------------------------
@@ -244,7 +260,9 @@ class KindFollower:
         with self._opened(self.source.path(version, namespace=namespace), params) as lines:
             if diff is None:
                 self._tell(detail=self._limits)
+            received = _BYTES[self.source.resource]
             for line in lines:
+                received.inc(len(line))
                 try:
                     event = _events.decode(line)
                     if event.type == "ERROR":

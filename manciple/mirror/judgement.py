@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from django.conf import settings
+
 from manciple.gaps import Gap
 from manciple.mirror import standing
 from manciple.mirror.sources import WHY, KindState, Reach
@@ -39,12 +41,12 @@ def _gaps(states: Mapping[str, KindState], namespace: str) -> Iterator[Gap]:
 
 def may_not(state: KindState) -> str:
     """Why a kind is not known, as the end of "It cannot be judged: "."""
-    resource = state.source.resource
+    resource, who = state.source.resource, "the mirror" if settings.CLUSTER_USERS else "you"
     match state.reach:
         case Reach.FORBIDDEN:
-            return f"you may not list {resource}"
+            return f"{who} may not list {resource}"
         case Reach.NAMESPACE:
-            return f"you may list {resource} of one namespace only"
+            return f"{who} may list {resource} of one namespace only"
         case Reach.FAILED:
             return f"{resource} could not be listed: {state.detail}"
     return f"{state.unread} of the {resource} cannot be read"

@@ -55,10 +55,11 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """certificate, key: PEM. headers: of impersonation."""
+    """token_file: where the token stands, and is replaced. certificate, key: PEM. headers: of impersonation."""
 
     name: str = ""
     token: str = field(default="", repr=False)
+    token_file: Path | None = None
     certificate: str = ""
     key: str = field(default="", repr=False)
     password: tuple[str, str] | None = field(default=None, repr=False)
@@ -88,12 +89,12 @@ class Choice:
     acting_groups: tuple[str, ...] = ()
 
 
-def read(choice: Choice, environment: Mapping[str, str] = os.environ, account: Path = ACCOUNT) -> Access:
+def read(choice: Choice, environment: Mapping[str, str] = os.environ, account: Path | None = None) -> Access:
     """Raises: RemoteFailure for a file or an entry that is missing or wrong."""
     merged = _merged(_files(choice, environment))
     wanted = choice.context or merged.current
     if not merged.contexts and not merged.clusters and not choice.kubeconfig:
-        return _of_pod(environment, account, choice)
+        return of_pod(choice, environment, account)
     context: Mapping[str, Any] = {}
     if wanted:
         context = merged.entry("contexts", wanted).body
@@ -220,12 +221,14 @@ def _user(name: str, entry: _Entry, choice: Choice) -> User:
         called = _text(provider, "name") if isinstance(provider, dict) else ""
         raise RemoteFailure(f'user "{name}": the auth provider "{called}" is gone from Kubernetes; use an exec plugin')
     # As client-go has it: the file counts where there are both.
-    token = _content(entry.folder / path).strip() if (path := _text(body, "tokenFile")) else _text(body, "token")
+    token_file = entry.folder / path if (path := _text(body, "tokenFile")) else None
+    token = _content(token_file).strip() if token_file is not None else _text(body, "token")
     password = (_text(body, "username"), _text(body, "password")) if body.get("username") else None
     plugin = _plugin(name, body["exec"], entry.folder) if isinstance(body.get("exec"), dict) else None
     return User(
         name=name,
         token=token,
+        token_file=token_file,
         certificate=certificate,
         key=key,
         password=password,
@@ -269,16 +272,24 @@ def _impersonation(body: Mapping[str, Any], choice: Choice) -> Iterator[tuple[st
             yield from ((f"Impersonate-Extra-{key}", str(value)) for value in values)
 
 
-def _of_pod(environment: Mapping[str, str], account: Path, choice: Choice) -> Access:
-    """Of the service account, as client-go's rest.InClusterConfig finds it."""
+def of_pod(choice: Choice, environment: Mapping[str, str] = os.environ, account: Path | None = None) -> Access:
+    """Of the service account, as client-go's rest.InClusterConfig finds it. Raises: RemoteFailure outside of a pod."""
+    account = account or ACCOUNT
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port or not (account / "token").exists():
-        raise RemoteFailure("there is no kubeconfig: name one with --kubeconfig, or in KUBECONFIG")
+        raise RemoteFailure(
+            "there is no kubeconfig, and this is no pod with a service account: name one with --kubeconfig, or in "
+            "KUBECONFIG"
+        )
     namespace = account / "namespace"
     return Access(
         cluster=Cluster(
             server=f"https://{f'[{host}]' if ':' in host else host}:{port}", authority=_content(account / "ca.crt")
         ),
-        user=User(token=_content(account / "token").strip(), headers=tuple(_impersonation({}, choice))),
+        user=User(
+            token=_content(account / "token").strip(),
+            token_file=account / "token",
+            headers=tuple(_impersonation({}, choice)),
+        ),
         namespace=_content(namespace).strip() if namespace.exists() else "default",
     )

@@ -180,11 +180,18 @@ class Replicator:
         #: whether a row says something that is wrong by now, or only how far kinds are known; when they were written
         self._is_urgent, self._is_stale, self._noted_at = True, False, 0.0
 
-    def run(self, stopping: threading.Event) -> None:
-        """List, then watch; returns once `stopping` is set. What fails is told by `standing`, and tried again."""
+    def run(self, stopping: threading.Event, *, may_write: Callable[[], bool] = lambda: True) -> None:
+        """List, then watch; returns once `stopping` is set. What fails is told by `standing`, and tried again.
+
+        may_write: ends it, too, once it says no.
+        """
+
+        def do(work: Callable[[], None]) -> None:
+            _until_done(work, stopping, may_write)
+
         # 1. What was known before, which pages show until the cluster answers.
-        _until_done(sql.write_much, stopping)
-        _until_done(self._remember, stopping)
+        do(sql.write_much)
+        do(self._remember)
         # 2. The readers.
         queue = _Queue(stopping)
         discovery = _Discovery(self._remote, self._sources, queue, stopping)
@@ -193,10 +200,10 @@ class Replicator:
         readers += [_reader(one.source.plural, partial(one.run, stopping), stopping) for one in followers]
         try:
             # 3. What they read is written.
-            while not stopping.is_set():
+            while not stopping.is_set() and may_write():
                 if items := queue.take(TICK):
-                    _until_done(partial(self._write, items), stopping)
-                _until_done(self._note, stopping)
+                    do(partial(self._write, items))
+                do(self._note)
         finally:
             # 4. Those that wait for the server are woken.
             stopping.set()
@@ -206,7 +213,7 @@ class Replicator:
             for reader in readers:
                 reader.join(timeout=1.0)
             if self._is_stale:
-                _until_done(self._save, stopping)
+                do(self._save)
 
     def _follower(self, source: Source, queue: _Queue, discovery: _Discovery) -> KindFollower:
         return KindFollower(
@@ -389,17 +396,17 @@ def _reader(name: str, work: Callable[[], None], stopping: threading.Event) -> t
     return thread
 
 
-def _until_done(work: Callable[[], None], stopping: threading.Event) -> None:
+def _until_done(work: Callable[[], None], stopping: threading.Event, may_write: Callable[[], bool]) -> None:
     """While the database is away, it is tried again; the log says so once."""
     told = False
-    while True:
+    while may_write():
         try:
             work()
         except (OperationalError, InterfaceError) as error:
             if not told:
                 logger.warning("The copy of the remote cannot be written, and is tried again: %s", error)
             told = True
-            connection.close()
+            connection.close_if_unusable_or_obsolete()  # one that works may hold the lock of who writes
             if stopping.wait(DATABASE_PAUSE):
                 return
         else:

@@ -67,6 +67,13 @@ def kinds() -> Mapping[str, KindStanding]:
     return _current().kinds
 
 
+def was_listed() -> bool:
+    """Whether every kind that may be read was listed once."""
+    found = kinds()
+    settled = (Reach.FORBIDDEN, Reach.ABSENT)
+    return found.keys() == BY_RESOURCE.keys() and all(one.listed_at or one.reach in settled for one in found.values())
+
+
 def forget() -> None:
     """Ask again next time."""
     _known.reset()

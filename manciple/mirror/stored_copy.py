@@ -11,6 +11,7 @@ One thread writes; nobody else writes these objects.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,11 +25,16 @@ from manciple.mirror.models import RemoteVersion
 from manciple.mirror.received import Document, Received, Unreadable
 from manciple.mirror.sources import Source
 from manciple.store import objects, sql
+from manciple.telemetry import metrics
 from manciple.wire.identity import SYSTEM
 from manciple.wire.registry import Kind
 from manciple.wire.resources import kind as kind_of
 
 logger = logging.getLogger(__name__)
+
+_WRITES = metrics.counter(
+    "manciple_mirror_writes_total", "Objects written to the copy: stored or deleted.", "resource", "operation"
+)
 
 Key = sql.Key
 
@@ -113,6 +119,8 @@ class StoredCopy:
                 elif found is not None:
                     batch.put(change, found)
             batch.note_versions()
+        for labels, count in batch.writes.items():
+            _WRITES[labels].inc(count)
         for change, found in read:
             self._note(change, is_read=change.gone or found is not None)
             if found is not None and isinstance(found.object, DeviceClass) and found.object.spec.extended_resource_name:
@@ -148,6 +156,8 @@ class _Batch:
         self._latest: dict[Key, _Latest | None] = {}
         #: uid -> (resource, version); None for what is gone
         self._versions: dict[str, tuple[str, str] | None] = {}
+        #: (resource, "stored" or "deleted")
+        self.writes = Counter[tuple[str, str]]()
 
     def load(self, kind: Kind, keys: Iterable[tuple[str, str]]) -> None:
         """In one query."""
@@ -161,6 +171,7 @@ class _Batch:
         is_same = before is not None and before.uid == change.uid
         if before is None or not is_same or _essence(before.document) != _essence(found.document):
             self._writer.replicate(kind_of(change.key[0]), found.object, found.document, author=found.author)
+            self.writes[change.source.resource, "stored"] += 1
             self._latest[change.key] = _Latest(change.uid, found.document)
         self._versions[change.uid] = (change.source.resource, change.version)
 
@@ -173,6 +184,7 @@ class _Batch:
             self._writer.replicate(kind, found.object, found.document, author=found.author, gone=True)
         elif (obj := self._writer.get(kind, change.namespace, change.name)) is not None:
             self._writer.replicate(kind, obj, before.document, gone=True)
+        self.writes[change.source.resource, "deleted"] += 1
         self._latest[change.key] = None
 
     def note_versions(self) -> None:

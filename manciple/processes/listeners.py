@@ -53,6 +53,8 @@ GRACE_SECONDS = 3
 #: Seconds after the signal in which the process ends, whatever its threads still do: less than the 10 that podman and
 #: docker wait before they kill it.
 END_SECONDS = 9.0
+#: Seconds after which certificates are looked at again.
+CERTIFICATES_READ_EVERY = 30.0
 #: Seconds that a connection may be idle. Clients in Go let go of one after 90: where the server does before, it may
 #: close just what a request is being sent over, and one that changes something is not sent again.
 IDLE_SECONDS = 95
@@ -131,6 +133,12 @@ class Tls:
     clients: Path | None = None
 
     @property
+    def state(self) -> tuple[int, ...]:
+        """Another one where a file was replaced. Raises: OSError."""
+        found = (path.stat() for path in (self.certificate, self.key))
+        return tuple(number for one in found for number in (one.st_ino, one.st_mtime_ns))
+
+    @property
     def options(self) -> dict[str, Any]:
         """What uvicorn is told."""
         found: dict[str, Any] = {"ssl_certfile": self.certificate, "ssl_keyfile": self.key}
@@ -153,6 +161,7 @@ class Listeners:
         self._on_stop = on_stop
         self._end_seconds = end_seconds
         self._servers: list[tuple[uvicorn.Server, socket.socket]] = []
+        self._tls: list[tuple[uvicorn.Config, Tls]] = []
         self._table = ConnectionTable(settings.CONNECTIONS, descriptors=descriptors.limit())
 
     def add(self, listener: socket.socket, *, tls: Tls | None = None) -> None:
@@ -168,6 +177,8 @@ class Listeners:
             **(tls.options if tls else {}),
         )
         self._servers.append((LimitedServer(config, self._table), listener))
+        if tls is not None:
+            self._tls.append((config, tls))
 
     def run(self) -> None:
         """`serve()` on an event loop of its own."""
@@ -180,7 +191,10 @@ class Listeners:
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
         served = [asyncio.ensure_future(server.serve(sockets=[listener])) for server, listener in self._servers]
         stopped = asyncio.ensure_future(stopping.wait())
+        renewing = [asyncio.ensure_future(renew_certificate(*one)) for one in self._tls]
         await asyncio.wait([*served, stopped], return_when=asyncio.FIRST_COMPLETED)
+        for task in renewing:
+            task.cancel()
         if stopping.is_set():
             _end_process_after(self._end_seconds)
         await self._on_stop()
@@ -191,6 +205,22 @@ class Listeners:
 
     def started(self) -> bool:
         return all(server.started for server, _ in self._servers)
+
+
+async def renew_certificate(config: uvicorn.Config, tls: Tls) -> None:
+    """Use a certificate that was replaced in its file (cert-manager does that) for new connections."""
+    known = tls.state
+    while True:
+        await asyncio.sleep(CERTIFICATES_READ_EVERY)
+        try:
+            if (state := tls.state) != known and config.ssl is not None:
+                # Elsewhere first: what does not fit together would leave the context without a key.
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
+                config.ssl.load_cert_chain(tls.certificate, tls.key)
+                known = state
+                log.info("the certificate in %s was replaced", tls.certificate)
+        except (OSError, ssl.SSLError) as error:  # half replaced: the old one goes on
+            log.warning("the certificate in %s cannot be read: %s", tls.certificate, error)
 
 
 def _end_process_after(seconds: float) -> None:

@@ -1,4 +1,5 @@
-"""`manciple mirror`: a copy of a cluster that a kubeconfig leads to, kept current, with the dashboard, on this machine.
+"""`manciple mirror`: a copy of a cluster that a kubeconfig leads to, kept current, with the dashboard, on this machine;
+with `--in-cluster` of the cluster that it runs in, for all users of that cluster.
 
 The cluster is asked what it is while Django is set up, as by `manciple why`. A first start needs its answer; a later
 one shows what was copied until the cluster answers again. Django's settings look into the folder of the mirror, so
@@ -12,11 +13,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from manciple import configuration
-from manciple.declared_settings import HOME, read
+from manciple.declared_settings import DATABASE_URL, HOME, PAGES_URL, read
 from manciple.mirror import command, credentials, folders, kubeconfig, listing
 from manciple.mirror.client import Remote
 from manciple.mirror.failures import RemoteFailure
@@ -24,7 +26,13 @@ from manciple.mirror.folders import Folder, Mark
 from manciple.mirror.kubeconfig import Access
 from manciple.mirror.sources import COPIED, KindState, Reach
 from manciple.processes import database_file, home
+from manciple.refusals import StartRefused
 
+if TYPE_CHECKING:  # at runtime Django is not set up yet
+    from manciple.processes.mirror_entrances import Entrance
+
+#: What the cluster of a pod is called unless somebody says.
+UNNAMED: Final = "kubernetes"
 #: Answers of a server that knows the user, or does not: another start would be answered the same.
 _REFUSED: Final = (401, 403)
 
@@ -32,7 +40,8 @@ _REFUSED: Final = (401, 403)
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="manciple mirror",
-        description="A read-only copy of a Kubernetes cluster with the dashboard, on this machine and for you alone.",
+        description="A read-only copy of a Kubernetes cluster with the dashboard, on this machine and for you alone; "
+        "or in the cluster, for its users.",
     )
     made.add_argument(
         "--port",
@@ -43,6 +52,18 @@ def parser() -> argparse.ArgumentParser:
     )
     # --home DIR is taken before; it stands here for --help.
     made.add_argument("--home", metavar="DIR", help="where the copy is kept (default: a folder of yours per context)")
+    within = made.add_argument_group("in the cluster")
+    within.add_argument(
+        "--in-cluster",
+        action="store_true",
+        help="of the pod's cluster, for its users; --context names it",
+    )
+    within.add_argument("--listen", default="0.0.0.0:8080", metavar="HOST:PORT", help="pages and API (%(default)s)")
+    within.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain (default: plain HTTP)")
+    within.add_argument("--tls-key", type=Path, metavar="FILE", help="its key")
+    within.add_argument(
+        "--audience", action="append", default=[], metavar="NAME", help="of tokens (default: the API server's)"
+    )
     command.add_options(made)
     return made
 
@@ -53,17 +74,27 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return _run(options)
     except RemoteFailure as failure:
-        command.tell(failure, options)
+        if options.in_cluster:
+            print(f"error: {command.printable(str(failure))}", file=sys.stderr)
+        else:
+            command.tell(failure, options)
         return command.FAILED
 
 
 def _run(options: argparse.Namespace) -> int:
     choice = command.choice_of(options)
 
-    def access_now() -> Access:
-        return credentials.complete(kubeconfig.read(choice))
+    def found() -> Access:
+        if options.in_cluster:
+            return replace(kubeconfig.of_pod(choice), context=choice.context or UNNAMED)
+        return kubeconfig.read(choice)
 
-    access = kubeconfig.read(choice)
+    def access_now() -> Access:
+        return credentials.complete(found())
+
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise StartRefused("--tls-cert and --tls-key belong together")
+    access = found()
     context = folders.context_name(access)
     folder = Folder(read(HOME, default=folders.default(access, choice)))
     with folder.taken(context, access.cluster.server) as mark:
@@ -71,15 +102,38 @@ def _run(options: argparse.Namespace) -> int:
         try:
             with ThreadPoolExecutor(1) as pool:
                 asked = pool.submit(_features, remote)
-                _set_up(folder.path, context)
+                _set_up(folder.path, context, in_cluster=options.in_cluster, tls=bool(options.tls_cert))
                 features = _answer(asked, mark)
             from manciple.processes.mirror_system import MirrorSystem  # noqa: PLC0415 - Django is set up by now
 
             namespace = options.namespace or access.namespace
-            MirrorSystem(remote, folder, mark, namespace=namespace, port=options.port).run(features)
+            MirrorSystem(remote, folder, mark, namespace=namespace, entrance=entrance(options, remote, context)).run(
+                features
+            )
         finally:
             remote.close()
     return 0
+
+
+def entrance(options: argparse.Namespace, remote: Remote, context: str) -> Entrance:
+    """Whom it lets in. Raises: StartRefused."""
+    from django.conf import settings  # noqa: PLC0415 - Django is set up by now
+
+    from manciple.mirror.reviews import Reviews  # noqa: PLC0415 - as above
+    from manciple.processes.listeners import Address, Tls  # noqa: PLC0415 - as above
+    from manciple.processes.mirror_entrances import InCluster, Laptop  # noqa: PLC0415 - as above
+
+    if not options.in_cluster:
+        return Laptop(port=options.port)
+    if settings.PROXY_USER_HEADER:
+        raise StartRefused("in the cluster nobody is believed who names the user in a header: unset MANCIPLE_PROXY_*")
+    try:
+        address = Address.parse(options.listen)
+    except ValueError as error:
+        raise StartRefused(f"--listen {error}") from error
+    tls = Tls(certificate=options.tls_cert, key=options.tls_key) if options.tls_cert else None
+    reviews = Reviews(remote, context=context, audiences=options.audience)
+    return InCluster(address, reviews=reviews, tls=tls)
 
 
 def _features(remote: Remote) -> tuple[str, Mapping[str, bool], tuple[KindState, ...]]:
@@ -107,16 +161,20 @@ def _answer(asked: Future[tuple[str, Mapping[str, bool], tuple[KindState, ...]]]
         return {}
 
 
-def _set_up(path: Path, context: str) -> None:
+def _set_up(path: Path, context: str, *, in_cluster: bool, tls: bool) -> None:
     """Django, on the mirror's own folder, or on the PostgreSQL that the settings name. Raises: StartRefused."""
     os.environ |= {
         "MANCIPLE_HOME": str(path),
         "MANCIPLE_MIRROR_OF": context,
-        "MANCIPLE_REDIS_URL": "",  # one process does it all
-        "MANCIPLE_SECURE_COOKIES": "0",  # it listens on loopback alone, without TLS
     }
     os.environ.setdefault("MANCIPLE_LOG_LEVEL", "WARNING")  # the terminal is for what a person must know
+    if not in_cluster:  # it listens on loopback alone, without TLS
+        os.environ |= {"MANCIPLE_SECURE_COOKIES": "0"}
     configuration.apply()
+    if not read(DATABASE_URL):
+        os.environ |= {"MANCIPLE_REDIS_URL": ""}  # one process does it all
+    behind_tls = tls or read(PAGES_URL, default="").startswith("https:")
+    os.environ.setdefault("MANCIPLE_SECURE_COOKIES", "1" if behind_tls else "0")
     made = home.prepare(path)
     for name, kept in (("SECRET_KEY", made.secret_key), ("ENCRYPTION_KEYS", made.encryption_keys)):
         os.environ.setdefault(f"MANCIPLE_{name}", ",".join(kept.read_text().split()))

@@ -1,8 +1,8 @@
 """What `manciple mirror` runs, in order, and stops, in reverse.
 
- 1. listen on loopback: the dashboard, and the API with TLS
- 2. bring the database up to date, refuse one of another installation, let the owner in
- 3. take over the features of the cluster, and copy it (`manciple.mirror.replicator`, a thread)
+ 1. listen (`mirror_entrances`: on loopback for its owner, or in the cluster for its users)
+ 2. bring the database up to date, refuse one of another installation, let them in
+ 3. take over the features of the cluster, and copy it (`manciple.mirror.leadership`, a thread)
  4. serve; /readyz answers 200 once the cluster was listed, or at once where an earlier copy can be shown
  5. from then on, have the copy followed: by the worker, with the controllers that run in a mirror, and by open pages
 
@@ -13,56 +13,51 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
-import secrets
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from django.conf import settings
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.db import Error, connection, connections
 from django.db.backends.utils import CursorWrapper
-from django.urls import reverse
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from inventory.kinds import gates
 from manciple import layout, memory
-from manciple.access.mirrored import OWNERS
-from manciple.api import certificates, health
-from manciple.api.kubeconfig import Server
+from manciple.api import health
 from manciple.api.streams import close_streams
 from manciple.asgi import application
 from manciple.audit import trail
+from manciple.controllers import coordination
 from manciple.live.topics import relay
 from manciple.mirror import standing
 from manciple.mirror.client import Remote
 from manciple.mirror.command import printable
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.folders import Folder, Mark, Running
+from manciple.mirror.leadership import Leadership, is_led
 from manciple.mirror.models import RemoteStatus
 from manciple.mirror.replicator import Replicator
 from manciple.mirror.sources import COPIED, NAMESPACE, Reach
 from manciple.mirror.standing import KindStanding
 from manciple.processes import accounts, embedded_worker
 from manciple.processes.home import Home
-from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
+from manciple.processes.listeners import Listeners, warm
+from manciple.processes.mirror_entrances import Entrance
 from manciple.refusals import StartRefused
 from manciple.store import objects
 from manciple.store.event_log import Tail
-from manciple.telemetry import processes
-from manciple.wire.identity import AUTHENTICATED
+from manciple.telemetry import metrics, processes
 from manciple.wire.resources import NAMESPACES, kind
 
-LOOPBACK: Final = "127.0.0.1"
-#: Ports that are tried where none is named, and the last one is taken.
-PORTS: Final = range(8010, 8040)
 #: Seconds for which a thread keeps the interpreter while others want it, as for `up`; seconds that stopping takes.
 SWITCH_SECONDS, END_SECONDS = 0.001, 25.0
 #: A namespace of every cluster, whose uid is the cluster's own.
@@ -73,6 +68,8 @@ LOOK_AGAIN: Final = 0.1
 _OBJECTS, _REMOTE = "store_storedobject", RemoteStatus._meta.db_table
 #: Seconds until the terminal says why the cluster has not been read yet.
 PATIENCE: Final = 3.0
+#: The lock of the process that changes the tables, and seconds that others wait for it.
+MIGRATING, MIGRATED_WITHIN = "mirror-migrate", 300.0
 
 
 def _refuse_others() -> None:
@@ -88,6 +85,19 @@ def _refuse_others() -> None:
                 "the database that the settings name belongs to another installation, which a mirror would overwrite: "
                 "name another one in MANCIPLE_DATABASE_URL"
             )
+
+
+def bring_up_to_date() -> None:
+    """The tables, by one process at a time. Raises: StartRefused."""
+    deadline = time.monotonic() + MIGRATED_WITHIN
+    while time.monotonic() < deadline:
+        with coordination.alone(MIGRATING) as ours:
+            if ours:
+                _refuse_others()
+                call_command("migrate", verbosity=0, interactive=False)
+                return
+        time.sleep(LOOK_AGAIN)
+    raise StartRefused(f"another process has been changing the database's tables for {MIGRATED_WITHIN:.0f} seconds")
 
 
 def refuse_another_cluster(remote: Remote, folder: Path) -> None:
@@ -115,69 +125,50 @@ def _has_rows(cursor: CursorWrapper, table: str) -> bool:
 
 
 class MirrorSystem:
-    """One mirror; `run` returns when it was stopped. port: 0 for the last one, or any."""
+    """One mirror; `run` returns when it was stopped."""
 
-    def __init__(self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, port: int) -> None:
+    def __init__(self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, entrance: Entrance) -> None:
         self._folder, self._mark, self._home = folder, mark, Home(folder.path)
-        self._context, self._port, self._remote = mark.context, port, remote
+        self._context, self._entrance, self._remote = mark.context, entrance, remote
         self._stopping = threading.Event()
         self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
-        self._replicator = Replicator(remote, sources=COPIED, context=mark.context, namespace=namespace)
-        self._copying = threading.Thread(
-            target=self._replicator.run, args=(self._stopping,), name="mirror", daemon=True
+        self._leadership = Leadership(
+            partial(Replicator, remote, sources=COPIED, context=mark.context, namespace=namespace)
         )
+        self._copying = threading.Thread(target=self._leadership.run, name="mirror", daemon=True)
 
     def run(self, features: Mapping[str, bool]) -> None:
         """features: of the cluster, as far as it answers. Raises: StartRefused."""
         sys.setswitchinterval(SWITCH_SECONDS)
-        web, api = self._bind(), bind(Address(LOOPBACK, 0))
-        url = f"http://{LOOPBACK}:{web.getsockname()[1]}"
-        settings.API_URL = f"https://{LOOPBACK}:{api.getsockname()[1]}"
-        files = certificates.ensure(self._home.path)
-        _refuse_others()
-        call_command("migrate", verbosity=0, interactive=False)
+        url = self._entrance.bind(self._home)
+        bring_up_to_date()
         accounts.serves_pages(self._home, url)
-        link = url + self._let_in(Server(url=settings.API_URL, ca_pem=files.ca_pem))
+        path = self._entrance.let_in(self._home)
+        link = url + path if path else settings.PAGES_URL
         if features:  # it answers
             refuse_another_cluster(self._remote, self._folder.path)
             gates.use(features)
-        self._listeners.add(web)
-        self._listeners.add(api, tls=Tls(certificate=files.certificate, key=files.key, clients=settings.CLIENT_CA_FILE))
+        self._entrance.serve_by(self._listeners)
         self._folder.announce(Running(context=self._context, url=url, link=link))
         with self._working(link):
             self._listeners.run()
 
-    def _bind(self) -> Any:
-        """Raises: StartRefused where the port that was named is taken."""
-        if self._port:
-            try:
-                return bind(Address(LOOPBACK, self._port))
-            except AddressInUse as error:
-                raise StartRefused(f"{error}. Choose another with --port N.") from error
-        last = settings.PAGES_URL.rpartition(":")[2] if self._home.pages_url.is_file() else ""
-        for port in (*([int(last)] if last.isdecimal() else []), *PORTS):
-            with contextlib.suppress(AddressInUse):
-                return bind(Address(LOOPBACK, port))
-        return bind(Address(LOOPBACK, 0))
-
-    def _let_in(self, server: Server) -> str:
-        """The owner, who signs in by the link whose path is returned; HOME/kubeconfig is theirs, too."""
-        try:
-            name = getpass.getuser()
-        except (KeyError, OSError):  # a container's user without a name
-            name = "owner"
-        person, _ = get_user_model()._default_manager.get_or_create(username=name)
-        person.groups.add(Group.objects.get_or_create(name=OWNERS)[0])
-        accounts.write_kubeconfig(self._home.kubeconfig, server=server, name=name, groups=(OWNERS, AUTHENTICATED))
-        settings.MIRROR_OWNER, settings.MIRROR_KEY = name, secrets.token_urlsafe(32)
-        return f"{reverse('enter')}?key={settings.MIRROR_KEY}"
-
     @contextlib.contextmanager
     def _working(self, link: str) -> Iterator[None]:
         """The threads that live while the listeners serve."""
-        processes.begin("embedded", version=layout.version(), redis_url="", **settings.TRACES)
+        processes.begin(
+            "embedded",
+            version=layout.version(),
+            redis_url=settings.REDIS_URL,
+            listen=settings.METRICS_LISTEN,
+            served=_served(),
+            **settings.TRACES,
+        )
         health.register("listed", self._listed)
         health.register("remote", self._answering)
+        health.register("kinds", _known)
+        health.register("leader", _copied)
+        health.register("mirror", self._alive, live=True)
         try:
             with contextlib.ExitStack() as following:
                 starting = threading.Thread(target=self._bring_up, args=(link, following), name="start-up", daemon=True)
@@ -186,7 +177,7 @@ class MirrorSystem:
                 try:
                     yield
                 finally:
-                    self._stopping.set()
+                    self._stop()
                     self._copying.join()
                     starting.join()
         finally:
@@ -207,16 +198,29 @@ class MirrorSystem:
 
     async def _end_streams(self) -> None:
         print("Stopping", flush=True)
-        self._stopping.set()
+        self._stop()
         await asyncio.to_thread(self._copying.join)
         await close_streams()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._leadership.stop()
 
     # Checks of /readyz ------------------------------------------------------------------------------------------------
 
     def _listed(self) -> None:
         """Raises: NotReady."""
-        if not (self._mark.copied or self._replicator.listed.is_set()):
+        if not self._can_be_shown():
             raise health.NotReady(f"{self._context} is still being read")
+
+    def _can_be_shown(self) -> bool:
+        """This process or another has read all of the cluster, now or earlier."""
+        return self._mark.copied or self._leadership.has_listed or standing.was_listed()
+
+    def _alive(self) -> None:
+        """Of /livez. Raises: NotReady."""
+        if self._leadership.is_stuck:
+            raise health.NotReady("the thread that copies the cluster, or waits for its turn to, does not go on")
 
     def _answering(self) -> None:
         """Raises: NotReady."""
@@ -226,12 +230,18 @@ class MirrorSystem:
             raise health.NotReady(f"degraded: {self._context} cannot be reached since {since}: {remote.why}")
 
     def _tell_pages(self) -> None:
-        """Open pages learn at once that the cluster went away or is back, and what of it may be read."""
-        told = None
+        """Open pages learn at once that the cluster went away or is back, and what of it may be read.
+
+        A process that does not copy it takes its features over.
+        """
+        told, features = None, None
         try:
             while not self._stopping.wait(standing.FRESH):
                 with contextlib.suppress(Error):  # the database is away
                     remote, kinds = standing.remote(), standing.kinds()
+                    if remote is not None and remote.gates != features:
+                        features = remote.gates
+                        gates.use(features)
                     now = (
                         remote and remote.away_since,
                         {name: (one.reach, one.unread, one.listed_at is None) for name, one in kinds.items()},
@@ -256,7 +266,7 @@ class MirrorSystem:
                 memory.settle()
             print(f"Reading {self._context}", flush=True)
             began, told = time.monotonic(), ""
-            while not (self._mark.copied or self._replicator.listed.is_set() or self._stopping.wait(LOOK_AGAIN)):
+            while not (self._can_be_shown() or self._stopping.wait(LOOK_AGAIN)):
                 remote = standing.remote()
                 why = remote.why if remote is not None else ""
                 if why and why != told and time.monotonic() - began > PATIENCE:
@@ -276,26 +286,54 @@ class MirrorSystem:
         standing.forget()  # it was asked before all of it was known
         lines = [
             "",
-            f"The mirror of {self._context} is ready. It only reads, and listens on this machine alone.",
-            "",
-            f"  {link}",
-            "",
-            "The link signs you in until the mirror stops; so it is for you alone.",
+            f"The mirror of {self._context} is ready.",
+            *self._entrance.words(link),
             *_missing(standing.kinds().values()),
             f"Kept in {self._folder.path}. Stop with Ctrl-C.",
         ]
         print(printable("\n".join(lines)), flush=True)
 
 
+class _Metrics(Collector):
+    """Of this process and of the cluster, as at /metrics, for a listener whose threads come and go."""
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            yield from metrics.Together(metrics.REGISTRY, metrics.CLUSTER).collect()
+        finally:
+            connections.close_all()
+
+
+def _served() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(_Metrics())
+    return registry
+
+
+# Checks of /readyz that are warnings ----------------------------------------------------------------------------------
+
+
+def _known() -> None:
+    """Raises: NotReady."""
+    if unknown := [*_missing(standing.kinds().values())]:
+        raise health.NotReady(f"degraded: {'; '.join(unknown)}")
+
+
+def _copied() -> None:
+    """Raises: NotReady."""
+    if not is_led():
+        raise health.NotReady("degraded: no process copies the cluster; one that can tries every second")
+
+
 def _missing(kinds: Iterable[KindStanding]) -> Iterator[str]:
-    """What the kubeconfig's user may not read, and so is not judged: a line for each reason."""
-    found = dict[str, list[str]]()
+    """What may not be read with the mirror's rights, and so is not judged: a line for each reason."""
+    found, who = dict[str, list[str]](), "The mirror" if settings.CLUSTER_USERS else "You"
     for one in kinds:
         match one.reach:
             case Reach.FORBIDDEN:
-                found.setdefault("You may not list", []).append(one.source.plural)
+                found.setdefault(f"{who} may not list", []).append(one.source.plural)
             case Reach.NAMESPACE:
-                found.setdefault("You may list in one namespace only", []).append(one.source.plural)
+                found.setdefault(f"{who} may list in one namespace only", []).append(one.source.plural)
             case _ if not one.is_whole:
                 found.setdefault("Not known entirely", []).append(one.source.plural)
     yield from (f"{words}: {', '.join(names)}" for words, names in found.items())

@@ -694,13 +694,12 @@ def count(resource: str, *, namespace: str) -> int:
     return total
 
 
-def any_being_deleted(resource: str) -> Query:
-    """The query whether any object of `resource` has a deletionTimestamp. Reads each of them: for kinds with few."""
-    return (
-        "SELECT EXISTS (SELECT 1 FROM store_storedobject o JOIN store_event e ON e.revision = o.event_id "
-        "WHERE o.resource = %s AND e.deleting)",
-        (resource,),
-    )
+#: Whether any namespace has a deletionTimestamp. The words are those of the index of such entries of the log.
+ANY_NAMESPACE_LEAVES: Query = (
+    "SELECT EXISTS (SELECT 1 FROM store_event e JOIN store_storedobject o ON o.uid = e.uid AND o.event_id = e.revision "
+    "WHERE e.resource = 'namespaces' AND e.deleting)",
+    (),
+)
 
 
 class RevisionCounter(NamedTuple):

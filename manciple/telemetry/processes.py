@@ -24,7 +24,7 @@ from wsgiref.simple_server import WSGIServer
 
 import msgspec
 from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 
 from manciple.per_process import PerProcess
 from manciple.telemetry import metrics, traces
@@ -187,13 +187,14 @@ def begin(
     version: str = "",
     redis_url: str = "",
     listen: str = "",
+    served: CollectorRegistry = metrics.REGISTRY,
     traced_to: str = "",
     traced_part: float = 1.0,
 ) -> None:
     """This process is a `role`; what it was first, it stays.
 
     version: of the program; "" to tell none.
-    listen: HOST:PORT at which its metrics are served as well; "" for nowhere.
+    listen: HOST:PORT at which metrics are served as well, those of `served`; "" for nowhere.
     traced_to: where traces are sent, of this part of all pods (`traces.begin`); "" for nowhere.
     Raises: ValueError where `listen` is no address; OSError where somebody else listens there; traces.SdkMissing.
     """
@@ -210,7 +211,7 @@ def begin(
         this.publisher = MetricsPublisher(redis_url, role, name_of_process())
         this.publisher.start()
     if listen:
-        server, thread = serve_metrics(host.strip("[]"), int(port), metrics.REGISTRY)
+        server, thread = serve_metrics(host.strip("[]"), int(port), served)
         this.close_listener = partial(_close, server, thread)
         log.info("metrics are served at http://%s/metrics", listen)
 

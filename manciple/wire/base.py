@@ -99,6 +99,8 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """
 
     EMBEDS: ClassVar[tuple[type[Value], int] | None] = None
+    #: another version's type, whose docstring describes the fields that both have
+    DESCRIBED_AS: ClassVar[type[Value] | None] = None
     #: the name in OpenAPI where it is not PACKAGE and the class's name
     SCHEMA: ClassVar[str] = ""
     #: one field to server-side apply (x-kubernetes-map-type: atomic); subclasses are not (`is_atomic`)
@@ -199,7 +201,12 @@ class OwnerReference(Value):
 
 
 class ManagedFieldsEntry(Value):
-    """The fields that one manager has set in one way."""
+    """The fields that one manager has set in one way.
+
+    manager: who set the fields. operation: Apply or Update. api_version: of the fields' names. time: when they were
+    last set. fields_type: FieldsV1. fields_v1: the fields. subresource: by which they were set; empty for the object
+    itself.
+    """
 
     manager: Annotated[str, pb(1)] = ""
     operation: Annotated[str, pb(2)] = ""
@@ -261,7 +268,10 @@ class OpenObject(ApiObject):
 
 
 class Condition(Value):
-    """One observed aspect of an object. `status`: True, False or Unknown; `reason`: a CamelCase word."""
+    """One observed aspect of an object. `status`: True, False or Unknown; `reason`: a CamelCase word.
+
+    type: which aspect.
+    """
 
     type: Annotated[str, pb(1)] = always("")
     status: Annotated[str, pb(2)] = always("")
@@ -285,7 +295,10 @@ def condition_of(conditions: Iterable[TypedT], type_: str) -> TypedT | None:
 
 
 class LabelSelectorRequirement(Value):
-    """One test of a label. `operator`: In, NotIn, Exists or DoesNotExist."""
+    """One test of a label. `operator`: In, NotIn, Exists or DoesNotExist.
+
+    key: the key of the label. values: for In and NotIn.
+    """
 
     key: Annotated[str, pb(1)] = ""
     operator: Annotated[str, pb(2)] = ""
@@ -293,7 +306,10 @@ class LabelSelectorRequirement(Value):
 
 
 class LabelSelector(Value):
-    """Labels and requirements that must all hold; an empty one matches everything, an absent one nothing."""
+    """Labels and requirements that must all hold; an empty one matches everything, an absent one nothing.
+
+    match_labels: labels with exactly these values.
+    """
 
     ATOMIC: ClassVar = True
 
@@ -302,7 +318,12 @@ class LabelSelector(Value):
 
 
 class ObjectReference(Value):
-    """An object of any kind, or a part of it."""
+    """An object of any kind, or a part of it.
+
+    kind: the kind of the object. namespace: the namespace of the object. name: the name of the object. uid: the uid of
+    the object. api_version: of its kind. resource_version: the resource version of the object. field_path: a part of
+    it, such as spec.containers{main}.
+    """
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.ObjectReference"
     ATOMIC: ClassVar = True
@@ -317,7 +338,10 @@ class ObjectReference(Value):
 
 
 class LocalObjectReference(Value):
-    """An object of the same namespace."""
+    """An object of the same namespace.
+
+    name: the name of the object.
+    """
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.LocalObjectReference"
     ATOMIC: ClassVar = True

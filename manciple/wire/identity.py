@@ -37,6 +37,7 @@ class Identity:
     that a token is bound to.
     admitted: what it is about to do was allowed at the API's door, so nobody needs to ask again on the way. No part of
     who it is.
+    remote: a user of the cluster that is mirrored here, whatever they are called: only that cluster knows their rights.
     """
 
     name: str
@@ -44,10 +45,11 @@ class Identity:
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
     admitted: bool = field(default=False, compare=False, repr=False)
+    remote: bool = False
 
     def let_in(self) -> Identity:
         """The same, once it was allowed to do what it is about to do."""
-        return Identity(self.name, self.groups, self.uid, self.extra, admitted=True)
+        return Identity(self.name, self.groups, self.uid, self.extra, admitted=True, remote=self.remote)
 
     def extras(self, key: str) -> tuple[str, ...]:
         """The values of one extra; () where the credential does not say."""

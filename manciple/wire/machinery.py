@@ -42,7 +42,10 @@ class NamespaceSpec(Value):
 
 
 class NamespaceCondition(Value):
-    """Why the deletion of a namespace is held up."""
+    """Why the deletion of a namespace is held up.
+
+    type: what its deletion waits for.
+    """
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.NamespaceCondition"
 
@@ -72,7 +75,10 @@ class Namespace(ApiObject):
 
 
 class EventSource(Value):
-    """Who saw it, and on which node."""
+    """Who saw it, and on which node.
+
+    component: who tells of it. host: the node on which that is.
+    """
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.EventSource"
 
@@ -81,7 +87,10 @@ class EventSource(Value):
 
 
 class EventSeries(Value):
-    """How often it happened, and when last."""
+    """How often it happened, and when last.
+
+    count: how often. last_observed_time: when it last happened.
+    """
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.EventSeries"
 
@@ -93,6 +102,10 @@ class Event(ApiObject):
     """A message about an object, for people. Namespaced.
 
     `type`: Normal or Warning.
+
+    reason: what happened, as one word. message: the same for people. first_timestamp: when it first happened.
+    last_timestamp: when it last happened. count: how often. event_time: when it first happened, exactly. action: what
+    was done about it. reporting_component: who tells of it. reporting_instance: which one of those.
     """
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.Event"
@@ -114,7 +127,12 @@ class Event(ApiObject):
 
 
 class LeaseSpec(Value):
-    """Who holds the lease, since when, and until when without renewal. The duration is in seconds."""
+    """Who holds the lease, since when, and until when without renewal. The duration is in seconds.
+
+    holder_identity: who has it. lease_duration_seconds: how long others wait after the last renewal. acquire_time:
+    since when. renew_time: when it was last renewed. lease_transitions: how often it changed hands. strategy: how the
+    holder is chosen. preferred_holder: who is to have it next.
+    """
 
     SCHEMA: ClassVar = "io.k8s.api.coordination.v1.LeaseSpec"
 
@@ -163,7 +181,11 @@ class WebhookClientConfig(Value):
 
 
 class ListMeta(Value):
-    """Metadata of a list. `continue_`: where the next page starts; empty on the last one."""
+    """Metadata of a list. `continue_`: where the next page starts; empty on the last one.
+
+    self_link: of no use any more. resource_version: from which a watch goes on. remaining_item_count: how many more
+    there are, where that is known.
+    """
 
     self_link: Annotated[str, pb(1)] = ""
     resource_version: Annotated[str, pb(2)] = ""
@@ -172,7 +194,10 @@ class ListMeta(Value):
 
 
 class StatusCause(Value):
-    """One reason of a failure, with the field it is about."""
+    """One reason of a failure, with the field it is about.
+
+    field: its path in the object.
+    """
 
     reason: Annotated[str, pb(1)] = ""
     message: Annotated[str, pb(2)] = ""
@@ -180,7 +205,11 @@ class StatusCause(Value):
 
 
 class StatusDetails(Value):
-    """What a failure is about. `retry_after_seconds`: when to try again."""
+    """What a failure is about. `retry_after_seconds`: when to try again.
+
+    name: the name of the object. group: the group of its kind. kind: the kind of the object, or its resource. uid: the
+    uid of the object.
+    """
 
     name: Annotated[str, pb(1)] = ""
     group: Annotated[str, pb(2)] = ""
@@ -191,7 +220,10 @@ class StatusDetails(Value):
 
 
 class Status(Value):
-    """The answer that is not an object: Success, or Failure with its reason and HTTP code."""
+    """The answer that is not an object: Success, or Failure with its reason and HTTP code.
+
+    api_version: v1. kind: Status. status: Success or Failure. code: the HTTP status code.
+    """
 
     api_version: str = "v1"
     kind: str = "Status"
@@ -204,14 +236,22 @@ class Status(Value):
 
 
 class Preconditions(Value):
-    """What must still hold of an object that is to be deleted."""
+    """What must still hold of an object that is to be deleted.
+
+    uid: it is still this object. resource_version: nobody has written it since.
+    """
 
     uid: Annotated[str | None, pb(1)] = None
     resource_version: Annotated[str | None, pb(2)] = None
 
 
 class DeleteOptions(Value):
-    """The body of a DELETE. propagation_policy: Orphan, Background or Foreground."""
+    """The body of a DELETE. propagation_policy: Orphan, Background or Foreground.
+
+    api_version: v1. kind: DeleteOptions. grace_period_seconds: the seconds that a pod may take to end; 0 forgets it at
+    once. orphan_dependents: an older form of the propagation policy. dry_run: All stores nothing.
+    ignore_store_read_error_with_cluster_breaking_potential: deletes an object that cannot be decrypted any more.
+    """
 
     api_version: str = ""
     kind: str = ""

@@ -19,7 +19,11 @@ PACKAGE = "io.k8s.api.authorization.v1"
 
 
 class UserInfo(Value):
-    """An identity: its name, the groups it belongs to, and what else its credential says."""
+    """An identity: its name, the groups it belongs to, and what else its credential says.
+
+    username: the name. uid: what tells it from others of that name. groups: the groups that it belongs to. extra: what
+    else its credential says.
+    """
 
     username: Annotated[str, pb(1)] = ""
     uid: Annotated[str, pb(2)] = ""
@@ -32,14 +36,20 @@ class UserInfo(Value):
 
 
 class TokenReviewSpec(Value):
-    """Whose bearer token is this? `audiences`: the names under which the one who was shown it goes; none, the API's."""
+    """Whose bearer token is this? `audiences`: the names under which the one who was shown it goes; none, the API's.
+
+    token: the bearer token.
+    """
 
     token: Annotated[str, pb(1)] = ""
     audiences: Annotated[tuple[str, ...], pb(2)] = ()
 
 
 class TokenReviewStatus(Value):
-    """The answer. `audiences`: those of the question for which the token is good."""
+    """The answer. `audiences`: those of the question for which the token is good.
+
+    authenticated: whether the token is good. error: why it could not be checked.
+    """
 
     authenticated: Annotated[bool, pb(1)] = False
     user: Annotated[UserInfo, pb(2)] = always(UserInfo())
@@ -68,7 +78,10 @@ class SelfSubjectReview(ApiObject):
 
 
 class FieldSelectorRequirement(Value):
-    """One term of a field selector, as an access review carries it."""
+    """One term of a field selector, as an access review carries it.
+
+    key: the field's path, or the label. operator: In, NotIn, Exists or DoesNotExist. values: for In and NotIn.
+    """
 
     SCHEMA: ClassVar = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldSelectorRequirement"
 
@@ -78,14 +91,22 @@ class FieldSelectorRequirement(Value):
 
 
 class FieldSelectorAttributes(Value):
-    """The field or label selector of the request in question."""
+    """The field or label selector of the request in question.
+
+    raw_selector: as it is in the request.
+    """
 
     raw_selector: Annotated[str, pb(1)] = ""
     requirements: Annotated[tuple[FieldSelectorRequirement, ...], pb(2)] = ()
 
 
 class ResourceAttributes(Value):
-    """A request for objects: "*" means all."""
+    """A request for objects: "*" means all.
+
+    namespace: the namespace of the objects; empty for all, and for kinds without one. verb: such as get, list or
+    create. group: the group of the API. version: the version of the API. resource: such as pods. subresource: such as
+    log. name: the name of one object.
+    """
 
     namespace: Annotated[str, pb(1)] = ""
     verb: Annotated[str, pb(2)] = ""
@@ -99,7 +120,10 @@ class ResourceAttributes(Value):
 
 
 class NonResourceAttributes(Value):
-    """A request for a path that is no object."""
+    """A request for a path that is no object.
+
+    path: the path of the URL. verb: the verb of HTTP, in lower case.
+    """
 
     path: Annotated[str, pb(1)] = ""
     verb: Annotated[str, pb(2)] = ""
@@ -122,7 +146,10 @@ class SubjectAccessReviewSpec(SelfSubjectAccessReviewSpec):
 
 
 class SubjectAccessReviewStatus(Value):
-    """The answer. reason: what allows it, or what there is to say against it. evaluation_error: what was left out."""
+    """The answer. reason: what allows it, or what there is to say against it. evaluation_error: what was left out.
+
+    allowed: whether a rule allows it. denied: whether somebody forbids it, whatever others say.
+    """
 
     allowed: Annotated[bool, pb(1)] = always(zero=False)
     denied: Annotated[bool, pb(4)] = False
@@ -152,10 +179,21 @@ class LocalSubjectAccessReview(ApiObject):
 
 
 class SelfSubjectRulesReviewSpec(Value):
+    """What may I do?
+
+    namespace: the namespace in which that is asked.
+    """
+
     namespace: Annotated[str, pb(1)] = ""
 
 
 class ResourceRule(Value):
+    """What may be done with objects.
+
+    verbs: such as get or list; * for all. api_groups: the groups of the resources; * for all. resources: such as pods;
+    * for all. resource_names: the objects that it is about; empty for all.
+    """
+
     verbs: Annotated[tuple[str, ...], pb(1)] = ()
     api_groups: Annotated[tuple[str, ...], pb(2)] = ()
     resources: Annotated[tuple[str, ...], pb(3)] = ()
@@ -163,12 +201,20 @@ class ResourceRule(Value):
 
 
 class NonResourceRule(Value):
+    """What may be asked of other paths.
+
+    verbs: the HTTP methods in lower case. non_resource_urls: the paths; * at the end for all below.
+    """
+
     verbs: Annotated[tuple[str, ...], pb(1)] = ()
     non_resource_urls: Annotated[tuple[str, ...], pb(2)] = msgspec.field(default=(), name="nonResourceURLs")
 
 
 class SubjectRulesReviewStatus(Value):
-    """What the asker may do. incomplete: there may be more; evaluation_error: why that is not known."""
+    """What the asker may do. incomplete: there may be more; evaluation_error: why that is not known.
+
+    resource_rules: what may be done with objects. non_resource_rules: what may be asked of other paths.
+    """
 
     resource_rules: Annotated[tuple[ResourceRule, ...], pb(1)] = always(())
     non_resource_rules: Annotated[tuple[NonResourceRule, ...], pb(2)] = always(())

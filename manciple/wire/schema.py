@@ -223,7 +223,9 @@ class _Collection:
         texts = _descriptions(type_)
         properties = {
             declared.name: self._property(
-                declared, _field_text(texts.get(declared.attribute, ""), declared.shape.element)
+                declared,
+                _field_text(texts.get(declared.attribute, ""), declared.shape.element)
+                or _common_text(type_, declared.attribute),
             )
             for declared in declarations(type_)
             if not declared.aside and not _is_undocumented(declared)
@@ -296,6 +298,30 @@ def _field_text(text: str, element: Any) -> str:
     return text if summary in text else f"{text} {summary}".strip()
 
 
+#: Fields that mean the same in every type whose docstring does not describe them.
+_EVERYWHERE: Mapping[str, str] = {
+    "conditions": "What holds for the object at the moment.",
+    "message": "The same as the reason, for people.",
+    "observed_generation": "The metadata.generation that this is about.",
+    "reason": "Why, as one word in CamelCase.",
+}
+_OF_CONDITIONS: Mapping[str, str] = {
+    "last_heartbeat_time": "When it was last reported.",
+    "last_probe_time": "When it was last checked.",
+    "last_transition_time": "When its status last changed.",
+    "last_update_time": "When it was last written.",
+    "status": "True, False or Unknown.",
+}
+_OF_OBJECTS: Mapping[str, str] = {"spec": "What is wanted.", "status": "What there is; written by the system."}
+
+
+def _common_text(type_: type[Value], attribute: str) -> str:
+    if issubclass(type_, ApiObject):
+        return _OF_OBJECTS.get(attribute, "")
+    is_condition = type_.__name__.endswith("Condition")
+    return _EVERYWHERE.get(attribute, _OF_CONDITIONS.get(attribute, "") if is_condition else "")
+
+
 def _with_text(schema: Schema, text: str) -> Schema:
     return {"description": text, **schema} if text else schema
 
@@ -346,8 +372,8 @@ def _summary_of(element: Any) -> str:
 
 @cache
 def _descriptions(type_: type[Value]) -> dict[str, str]:
-    """The descriptions of attributes, from the docstrings of a type and of those it inherits from."""
-    texts: dict[str, str] = {}
+    """The descriptions of attributes, from the docstrings of a type, of its bases and of another version's type."""
+    texts = dict(_descriptions(type_.DESCRIBED_AS)) if type_.DESCRIBED_AS is not None else {}
     for one in reversed(type_.__mro__):
         if issubclass(one, Value) and declarations(one):
             texts.update(_described_attributes(one))
@@ -378,7 +404,7 @@ def _paragraphs(type_: type[Value]) -> tuple[str, ...]:
 def _heads(type_: type[Value]) -> re.Pattern[str]:
     """The names of fields, with the colon before their description."""
     names = "|".join(sorted(map(_name, declarations(type_)), key=len, reverse=True)) or r"(?!)"
-    return re.compile(rf"(?:^|(?<=[.;] ))((?:`?(?:{names})`?(?:, | and )?)+): ")
+    return re.compile(rf"(?:^|(?<=[.;?!] ))((?:`?(?:{names})`?(?:, | and )?)+): ")
 
 
 def _name(declared: Declaration) -> str:

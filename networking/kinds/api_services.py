@@ -42,7 +42,10 @@ MOST_GROUP, MOST_VERSION = 20_000, 1_000
 
 
 class ServiceReference(Value):
-    """A Service. port: 443 where it says none."""
+    """A Service. port: 443 where it says none.
+
+    namespace: the namespace of the Service. name: the name of the Service.
+    """
 
     namespace: Annotated[str, pb(1)] = ""
     name: Annotated[str, pb(2)] = ""
@@ -53,6 +56,9 @@ class APIServiceSpec(Value):
     """service: whose server answers; None for the API server itself. ca_bundle: who vouches for it, PEM in base64.
 
     group_priority_minimum, version_priority: by which clients choose between groups, and versions, of one kind.
+
+    group: the group of the API. version: the version of the API. insecure_skip_tls_verify: whether the server's
+    certificate is not checked.
     """
 
     service: Annotated[ServiceReference | None, pb(1)] = None

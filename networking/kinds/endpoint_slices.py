@@ -58,7 +58,10 @@ class ForNode(Value):
 
 
 class EndpointHints(Value):
-    """Whose clients had best use an endpoint."""
+    """Whose clients had best use an endpoint.
+
+    for_zones: whose clients should use it. for_nodes: whose clients should use it.
+    """
 
     for_zones: Annotated[tuple[ForZone, ...], pb(1)] = ()
     for_nodes: Annotated[tuple[ForNode, ...], pb(2)] = ()
@@ -68,6 +71,9 @@ class Endpoint(Value):
     """One pod of a Service.
 
     addresses: the first counts. target_ref: the pod. node_name, zone: where it runs.
+
+    conditions: whether the endpoint is ready, serving or terminating. hostname: its part of a DNS name.
+    deprecated_topology: of no use any more.
     """
 
     addresses: Annotated[tuple[str, ...], pb(1)] = always(())
@@ -81,7 +87,10 @@ class Endpoint(Value):
 
 
 class EndpointPort(Value):
-    """A port of all endpoints of the slice. port: none means every port."""
+    """A port of all endpoints of the slice. port: none means every port.
+
+    name: as in the Service. protocol: TCP, UDP or SCTP. app_protocol: what is spoken there, such as http.
+    """
 
     SCHEMA: ClassVar = "io.k8s.api.discovery.v1.EndpointPort"
     ATOMIC: ClassVar = True

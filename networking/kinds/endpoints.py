@@ -45,7 +45,11 @@ class EndpointAddress(Value):
 
 
 class EndpointPort(Value):
-    """A port of all addresses of a subset."""
+    """A port of all addresses of a subset.
+
+    name: as in the Service. port: its number. protocol: TCP, UDP or SCTP. app_protocol: what is spoken there, such as
+    http.
+    """
 
     ATOMIC: ClassVar = True
 
@@ -56,7 +60,10 @@ class EndpointPort(Value):
 
 
 class EndpointSubset(Value):
-    """Pods with the same ports. not_ready_addresses: of pods that are not ready."""
+    """Pods with the same ports. not_ready_addresses: of pods that are not ready.
+
+    addresses: those that are ready.
+    """
 
     addresses: Annotated[tuple[EndpointAddress, ...], pb(1)] = ()
     not_ready_addresses: Annotated[tuple[EndpointAddress, ...], pb(2)] = ()

@@ -60,7 +60,10 @@ _HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 
 
 class ServiceBackendPort(Value):
-    """A port of a Service, by name or number."""
+    """A port of a Service, by name or number.
+
+    name: the name of the Service's port. number: the number of the Service's port.
+    """
 
     ATOMIC: ClassVar = True
 
@@ -69,7 +72,10 @@ class ServiceBackendPort(Value):
 
 
 class IngressServiceBackend(Value):
-    """A port of a Service of the same namespace."""
+    """A port of a Service of the same namespace.
+
+    name: the name of a Service in the namespace.
+    """
 
     name: Annotated[str, pb(1)] = always("")
     port: Annotated[ServiceBackendPort, pb(2)] = ServiceBackendPort()
@@ -103,7 +109,10 @@ class IngressRuleValue(Value):
 
 
 class IngressRule(IngressRuleValue):
-    """host: of the requests; every host without one."""
+    """host: of the requests; every host without one.
+
+    http: the paths of the host.
+    """
 
     EMBEDS: ClassVar = (IngressRuleValue, 2)
 
@@ -133,7 +142,10 @@ class IngressPortStatus(ServicePortStatus):
 
 
 class IngressLoadBalancerIngress(Value):
-    """Where a load balancer is reached."""
+    """Where a load balancer is reached.
+
+    ip: the balancer's address. hostname: the balancer's name.
+    """
 
     ip: Annotated[str, pb(1)] = ""
     hostname: Annotated[str, pb(2)] = ""
@@ -160,7 +172,11 @@ class Ingress(ApiObject):
 
 
 class IngressClassParametersReference(Value):
-    """An object with parameters. scope: Cluster or Namespace; then namespace names its namespace."""
+    """An object with parameters. scope: Cluster or Namespace; then namespace names its namespace.
+
+    api_group: the API group of the object's kind; empty for core. kind: the kind of the object. name: the name of the
+    object. namespace: the namespace of the object, for scope Namespace.
+    """
 
     api_group: Annotated[str | None, pb(1)] = msgspec.field(default=None, name="apiGroup")
     kind: Annotated[str, pb(2)] = always("")

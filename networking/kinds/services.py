@@ -131,7 +131,10 @@ class ServiceSpec(Value):
 
 
 class PortStatus(Value):
-    """A port of a load balancer."""
+    """A port of a load balancer.
+
+    port: its number. protocol: TCP, UDP or SCTP. error: why the balancer does not serve it.
+    """
 
     port: Annotated[Int32, pb(1)] = always(0)
     protocol: Annotated[str, pb(2)] = always("")
@@ -139,7 +142,10 @@ class PortStatus(Value):
 
 
 class LoadBalancerIngress(Value):
-    """Where a load balancer is reached."""
+    """Where a load balancer is reached.
+
+    ip: the balancer's address. hostname: the balancer's name. ip_mode: VIP or Proxy.
+    """
 
     ip: Annotated[str, pb(1)] = ""
     hostname: Annotated[str, pb(2)] = ""

@@ -92,10 +92,13 @@ from nodeagent.runtimes.protocol import (
     ContainerRun,
     EndedRun,
     Happening,
+    Limits,
     MissingSource,
     Role,
     Runtime,
+    container_limits,
     container_request,
+    pod_limits,
 )
 from nodeagent.storage import is_file_name
 from nodeagent.work import PodCache
@@ -530,7 +533,7 @@ class PodWorker:
             if not is_file_name(name):
                 raise ContainerFailed(f"{name!r} cannot be a file's name", reason="CreateContainerConfigError")
         devices = container_devices(pod, start.container, records)
-        mounted, container = self._volumes.mounted(pod, with_allocated(pod, start.container))
+        mounted, container = self._volumes.mounted(*with_allocated(pod, start.container))
         return container_request(
             mounted,
             container,
@@ -888,13 +891,14 @@ class PendingResize:
 class Resized:
     """held: current resources of the running containers. allocated: those they will have, and the node counts.
 
-    level: the resources of the pod as a whole, if it has any. progress: whether containers are being resized. trouble:
-    why some could not be. changed: the containers to resize.
+    level, allocated_level: the same of the pod as a whole, if it has any. progress: whether something is being resized.
+    trouble: why something could not be. changed: the containers to resize.
     """
 
     held: Held
     allocated: Held
     level: ResourceRequirements | None = None
+    allocated_level: ResourceRequirements | None = None
     pending: PendingResize | None = None
     progress: bool = False
     trouble: str = ""
@@ -911,12 +915,13 @@ def held_by(pod: Pod) -> Held:
     return {status.name: status.resources for status in _statuses(pod) if status.resources is not None}
 
 
-def with_allocated(pod: Pod, container: Container) -> Container:
-    """The container with the resources to start with: while a resize is pending, the old ones."""
+def with_allocated(pod: Pod, container: Container) -> tuple[Pod, Container]:
+    """Both with the resources to start with: while a resize is pending, the old ones."""
     if not any(condition.type == RESIZE_PENDING for condition in pod.status.conditions):
-        return container
-    spec = as_allocated(pod).spec
-    return {one.name: one for one in (*spec.init_containers, *spec.containers)}.get(container.name, container)
+        return pod, container
+    allocated = as_allocated(pod)
+    named = {one.name: one for one in (*allocated.spec.init_containers, *allocated.spec.containers)}
+    return allocated, named.get(container.name, container)
 
 
 def begin_resize(
@@ -933,34 +938,60 @@ def begin_resize(
     changed = tuple(one for one in running if held[one.name] != desired[one.name])
     level, level_held = resources_of(pod.spec), pod.status.resources
     if not changed and (level == level_held or level_held is None):
-        return Resized(held, held, level)
+        return Resized(held, held, level, level)
     if pending := _why_pending(pod, others, capacity):
         kept = {**reported, **held}  # including containers in backoff
-        return Resized(kept, kept, level_held, pending=pending)
-    return Resized(held, desired, level, progress=True, changed=changed)
+        return Resized(kept, kept, level_held, level_held, pending=pending)
+    before = as_allocated(pod)
+    inheriting = [one for one in running if held[one.name] == desired[one.name]]
+    changed += tuple(one for one in inheriting if container_limits(pod, one) != container_limits(before, one))
+    return Resized(held, desired, level_held or level, level, progress=True, changed=changed)
 
 
 def finish_resize(pod: Pod, begun: Resized, runtime: Runtime, restart: Callable[[Container], None]) -> Resized:
-    """Resize the changed containers; returns the result. restart: with the new resources; may raise ContainerFailed."""
-    held, trouble = dict(begun.held), list[str]()
+    """Resize what has changed; returns the result. restart: with the new resources; may raise ContainerFailed.
+
+    The kernel lets no container have more than its pod: the pod grows first, and shrinks last.
+    """
+    uid, held, trouble = pod.metadata.uid, dict(begun.held), list[str]()
+    limits, old_limits = pod_limits(pod), pod_limits(as_allocated(pod))
+    try:
+        if limits is not None and limits != old_limits:
+            runtime.resize_pod(uid, _larger(limits, old_limits or limits))
+    except ContainerFailed as error:
+        return changed_to(begun, progress=False, trouble=f"the pod keeps its resources: {error}")
     for container in begun.changed:
         try:
             if _needs_restart(container, begun.held[container.name]):
                 restart(container)
             else:
-                limits, requests = container.resources.limits, container.resources.requests
-                runtime.resize(
-                    pod.metadata.uid,
-                    container.name,
-                    cpu_millis=Quantity.parse(limits.get("cpu", "0")).milli_value(),
-                    cpu_request_millis=Quantity.parse(requests.get("cpu", "0")).milli_value(),
-                    memory_bytes=Quantity.parse(limits.get("memory", "0")).as_int64_ceil(),
-                )
+                runtime.resize(uid, container.name, container_limits(pod, container))
         except ContainerFailed as error:
             trouble.append(f"container {container.name} keeps its resources: {error}")
         else:
             held[container.name] = begun.allocated[container.name]
-    return changed_to(begun, held=held, progress=False, trouble="; ".join(trouble))
+    level = begun.level
+    if not trouble:
+        try:
+            if limits is not None and limits != old_limits:
+                runtime.resize_pod(uid, limits)
+            level = begun.allocated_level
+        except ContainerFailed as error:
+            trouble.append(f"the pod keeps its resources: {error}")
+    return changed_to(begun, held=held, level=level, progress=False, trouble="; ".join(trouble))
+
+
+def _larger(one: Limits, other: Limits) -> Limits:
+    """Of each limit; none is the largest."""
+
+    def larger(first: int, second: int) -> int:
+        return max(first, second) if first and second else 0
+
+    return Limits(
+        cpu_millis=larger(one.cpu_millis, other.cpu_millis),
+        cpu_request_millis=one.cpu_request_millis,
+        memory_bytes=larger(one.memory_bytes, other.memory_bytes),
+    )
 
 
 def _statuses(pod: Pod) -> Iterator[ContainerStatus]:
@@ -1099,7 +1130,10 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
     address = pod_ip(pod, host_ip=host_ip) if seen.runs or old.pod_ip else ""
     held = held_by(pod) if seen.resized is None else seen.resized.held
     allocated = held if seen.resized is None else seen.resized.allocated
-    level = old.resources if seen.resized is None else seen.resized.level
+    level, allocated_level = old.resources, old.allocated_resources
+    if seen.resized is not None:
+        level = seen.resized.level
+        allocated_level = seen.resized.allocated_level.requests if seen.resized.allocated_level is not None else {}
     finished = set() if seen.resized is None else {RESIZE_PENDING, IN_PROGRESS} - _resize_facts(seen.resized).keys()
     started = (
         replace(pod.spec, containers=(), init_containers=(), ephemeral_containers=()) if seen.refused else pod.spec
@@ -1129,7 +1163,7 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
         container_statuses=mains,
         ephemeral_container_statuses=ephemeral,
         resources=level,
-        allocated_resources=level.requests if level is not None else {},
+        allocated_resources=allocated_level,
         reason=seen.failure.reason if seen.failure else old.reason,
         message=seen.failure.message if seen.failure else old.message,
     )
@@ -1182,6 +1216,7 @@ def _container_status(pod: Pod, container: Container, seen: Observed, held: Held
         allocated_resources=resources.requests if resources is not None else {},
         resources=held.get(run.name) if counts else None,
         allocated_resources_status=seen.health.get(container.name, ()),
+        stop_signal=run.stop_signal or None,
     )
 
 

@@ -44,7 +44,14 @@ from claims.kinds.containers import (
 )
 from claims.kinds.pod_streams import StreamOptions
 from claims.kinds.pods import Pod
-from claims.kinds.resource_usage import qos_class
+from claims.kinds.resource_usage import (
+    is_sidecar,
+    limits_of,
+    qos_class,
+    requests_of,
+    requests_of_containers,
+    resources_of,
+)
 from claims.kinds.volumes import Volume
 from manciple.access.kinds.secrets import ConfigMap, Secret
 from manciple.wire.base import EMPTY, Value
@@ -152,6 +159,17 @@ class Security(Value):
     se_linux: tuple[tuple[str, str], ...] = ()
 
 
+class Limits(Value):
+    """Of a container, or of a pod's containers together; 0 for none.
+
+    cpu_millis, memory_bytes: at most. cpu_request_millis: the share when others want the processors too.
+    """
+
+    cpu_millis: int = 0
+    cpu_request_millis: int = 0
+    memory_bytes: int = 0
+
+
 class ResolverRequest(Value):
     """A pod's resolv.conf. from_node: added to what the node's own says. options: "" for the value of one without."""
 
@@ -168,10 +186,10 @@ class ContainerRequest(Value):
 
     oom_score: how soon it has to go when the machine lacks memory, from -1000 (never) to 1000 (first).
 
-    command, args: in Kubernetes' sense, instead of the image's entrypoint and its arguments. cpu_millis, memory_bytes:
-    limits, 0 for none. confidential: variables with a value from a Secret, which are neither shown to other users nor
-    written to a disk. unserved: messages to the pod's owner about unsupported settings; a runtime whose containers
-    really run must not start such a container.
+    command, args: in Kubernetes' sense, instead of the image's entrypoint and its arguments. pod_limits: None for a pod
+    whose containers have all the limits that there are. confidential: variables with a value from a Secret, which are
+    neither shown to other users nor written to a disk. unserved: messages to the pod's owner about unsupported
+    settings; a runtime whose containers really run must not start such a container.
     """
 
     pod_uid: str
@@ -203,9 +221,8 @@ class ContainerRequest(Value):
     stdin: bool = False
     stdin_once: bool = False  # it ends with that of the first session
     tty: bool = False
-    cpu_millis: int = 0
-    cpu_request_millis: int = 0
-    memory_bytes: int = 0
+    limits: Limits = Limits()
+    pod_limits: Limits | None = None
     memory_request_bytes: int = 0
     oom_score: int = 0
     mounts: tuple[MountRequest, ...] = ()
@@ -242,7 +259,7 @@ class ContainerRun(Value):
     """The latest attempt to run one container, running or ended. Times in POSIX seconds.
 
     reason, message: of an ended run, as in `EndedRun`. started, ready: the results of the probes of a running one.
-    streak: as in `ContainerRequest`.
+    streak: as in `ContainerRequest`. stop_signal: the manifest's, the image's or the runtime's; "" if it is not known.
     """
 
     name: str
@@ -262,6 +279,7 @@ class ContainerRun(Value):
     started: bool = True
     ready: bool = True
     streak: int = 0
+    stop_signal: str = ""
     previous: EndedRun | None = None
 
     @property
@@ -350,10 +368,11 @@ class Runtime(Protocol):
         Raises: ContainerFailed.
         """
 
-    def resize(
-        self, pod_uid: str, container: str, *, cpu_millis: int, cpu_request_millis: int, memory_bytes: int
-    ) -> None:
-        """Change the limits (0: none) of a running container. Raises: ContainerFailed; then they are unchanged."""
+    def resize(self, pod_uid: str, container: str, limits: Limits) -> None:
+        """Change the limits of a running container. Raises: ContainerFailed; then they are unchanged."""
+
+    def resize_pod(self, pod_uid: str, limits: Limits) -> None:
+        """Change the limits of a running pod that has some of its own. Raises: ContainerFailed."""
 
     def end(self, pod_uid: str, container: str, *, grace_seconds: int) -> None:
         """Stop one container, and return when it has ended. Raises: ContainerFailed."""
@@ -598,7 +617,7 @@ def _lines(values: Mapping[str, str]) -> str:
 
 
 def resource_value(pod: Pod, source: ResourceFieldSelector, own: Container | None) -> tuple[str | None, str]:
-    """A limit or request in units of the divisor, rounded up; without a limit, what the node has of it to give.
+    """A limit or request in units of the divisor, rounded up; without a limit, the pod's, or what the node has of it.
 
     own: the container if the selector names none. Returns (value, "") or (None, why there is none).
     """
@@ -608,11 +627,12 @@ def resource_value(pod: Pod, source: ResourceFieldSelector, own: Container | Non
     amounts = None
     if container is not None:
         amounts = {"limits": container.resources.limits, "requests": container.resources.requests}.get(kind)
-    whole = {"cpu": machine_cpus(), "memory": machine_memory()}
+    whole, level = {"cpu": machine_cpus(), "memory": machine_memory()}, resources_of(pod.spec)
     is_known = resource in {*whole, "ephemeral-storage"} or resource.startswith("hugepages-")
     if amounts is None or not is_known:
         return None, f"the resource {source.resource} cannot be exposed to a container"
-    text = amounts.get(resource) or (whole.get(resource, "0") if kind == "limits" else "0")
+    of_pod = level.limits.get(resource) if level is not None else None
+    text = amounts.get(resource) or (of_pod or whole.get(resource, "0") if kind == "limits" else "0")
     divisor = Quantity.parse(source.divisor or "1").nanos or Quantity.of(1).nanos
     return str(-(-Quantity.parse(text).nanos // divisor)), ""
 
@@ -740,9 +760,8 @@ def container_request(
         stdin=container.stdin,
         stdin_once=container.stdin_once,
         tty=container.tty,
-        cpu_millis=_amount(container.resources.limits.get("cpu")).milli_value(),
-        cpu_request_millis=_amount(container.resources.requests.get("cpu")).milli_value(),
-        memory_bytes=_amount(container.resources.limits.get("memory")).as_int64_ceil(),
+        limits=container_limits(pod, container),
+        pod_limits=pod_limits(pod),
         memory_request_bytes=_amount(container.resources.requests.get("memory")).as_int64_ceil(),
         oom_score=oom_score_of(pod, container),
         mounts=tuple(_mounts(pod, container, environment)),
@@ -810,13 +829,54 @@ _LAST_TO_GO, _FIRST_TO_GO = -997, 1000
 
 
 def oom_score_of(pod: Pod, container: Container) -> int:
-    """Source: kubernetes pkg/kubelet/qos/policy.go (GetContainerOOMScoreAdjust)."""
-    quality = qos_class(pod.spec)
+    """Containers share what the pod requests beyond their own requests; a sidecar outlives the containers that it is
+    for. Source: kubernetes pkg/kubelet/qos/policy.go (GetContainerOOMScoreAdjust).
+    """
+    spec, quality, level = pod.spec, qos_class(pod.spec), resources_of(pod.spec)
     if quality in ("Guaranteed", "BestEffort"):
         return _LAST_TO_GO if quality == "Guaranteed" else _FIRST_TO_GO
-    request = _amount(container.resources.requests.get("memory")).as_int64_ceil()
+    request = _memory_request(container)
+    if is_sidecar(container):
+        request = max(request, min(map(_memory_request, spec.containers)))
+    if level is not None and "memory" in level.requests:
+        together = Quantity(requests_of_containers(spec).get("memory", 0)).as_int64_ceil()
+        spare = _amount(level.requests["memory"]).as_int64_ceil() - together
+        request += max(0, spare) // len((*spec.containers, *spec.init_containers))
     share = 1000 * request // max(1, _amount(machine_memory()).as_int64_ceil())
     return min(max(_FIRST_TO_GO - share, 1000 + _LAST_TO_GO), _FIRST_TO_GO - 1)
+
+
+def _memory_request(container: Container) -> int:
+    return _amount(container.resources.requests.get("memory")).as_int64_ceil()
+
+
+def container_limits(pod: Pod, container: Container) -> Limits:
+    """A container without a limit has the pod's."""
+    level, own = resources_of(pod.spec), container.resources
+    of_pod = level.limits if level is not None else EMPTY
+    return Limits(
+        cpu_millis=_amount(own.limits.get("cpu") or of_pod.get("cpu")).milli_value(),
+        cpu_request_millis=_amount(own.requests.get("cpu")).milli_value(),
+        memory_bytes=_amount(own.limits.get("memory") or of_pod.get("memory")).as_int64_ceil(),
+    )
+
+
+def pod_limits(pod: Pod) -> Limits | None:
+    """Of the containers together; None for a pod without resources of its own.
+
+    Source: kubernetes pkg/kubelet/cm/helpers_linux.go (ResourceConfigForPod).
+    """
+    level = resources_of(pod.spec)
+    if level is None or not (level.limits or level.requests):
+        return None
+    replace = msgspec.structs.replace
+    desired = replace(pod, status=replace(pod.status, container_statuses=()))
+    limits, requests = limits_of(desired), requests_of(desired)
+    return Limits(
+        cpu_millis=Quantity(limits.get("cpu", 0)).milli_value() if "cpu" in level.limits else 0,
+        cpu_request_millis=Quantity(requests.get("cpu", 0)).milli_value(),
+        memory_bytes=Quantity(limits.get("memory", 0)).as_int64_ceil() if "memory" in level.limits else 0,
+    )
 
 
 def _amount(text: str | None) -> Quantity:

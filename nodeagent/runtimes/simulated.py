@@ -38,6 +38,7 @@ from nodeagent.runtimes.protocol import (
     ContainerRun,
     ContainerUsage,
     Happening,
+    Limits,
     PodStorage,
     ProbeRequest,
     killing,
@@ -138,10 +139,11 @@ class SimulatedRuntime:
                 run = self._run(request, known)
                 self._keep(request.pod_uid, replace(pod, containers={**pod.containers, request.name: run}))
 
-    def resize(
-        self, pod_uid: str, container: str, *, cpu_millis: int, cpu_request_millis: int, memory_bytes: int
-    ) -> None:
+    def resize(self, pod_uid: str, container: str, limits: Limits) -> None:
         """Nothing holds a simulated container to its limits."""
+
+    def resize_pod(self, pod_uid: str, limits: Limits) -> None:
+        """Nor a pod."""
 
     def end(self, pod_uid: str, container: str, *, grace_seconds: int) -> None:  # noqa: ARG002 - simulated containers obey at once
         now = self._clock()
@@ -290,12 +292,13 @@ class SimulatedRuntime:
             environment={**request.recorded_environment, **added},
             claims=request.claims,
             streak=request.streak,
+            stop_signal=request.stop_signal or "SIGTERM",
             started_at=now,
             previous=known.at(now).ended() if known is not None else None,
             ends_at=None if seconds is None or request.role == "sidecar" else now + seconds,
             ends_with=code,
             ends_because=request.annotations.get(EXIT_REASON, "") if code else "",
-            cpu_millis=request.cpu_request_millis,
+            cpu_millis=request.limits.cpu_request_millis,
             memory_bytes=request.memory_request_bytes,
         )
         return _probed(run, request) if request.role != "init" else run

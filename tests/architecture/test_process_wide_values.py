@@ -59,6 +59,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.store.hooks._mutations",
         "manciple.store.hooks._precedences",
         "manciple.api.health._checks",
+        "manciple.api.health._live",
         "manciple.api.computed.COMPUTED",
         "manciple.api.reviews.REVIEWS",
         "manciple.api.reviews._registered",

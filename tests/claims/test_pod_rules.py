@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from claims.kinds.containers import Container
-from claims.kinds.pods import Affinity, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from claims.kinds.containers import Container, Lifecycle
+from claims.kinds.pods import Affinity, Pod, PodAffinity, PodAffinityTerm, PodOS, TopologySpreadConstraint
 from claims.kinds.registration import POD
 from manciple.wire.base import LabelSelector
 from tests.builders import make_pod
@@ -91,3 +91,41 @@ def near(*terms: PodAffinityTerm) -> Affinity:
 )
 def test_wrong_fields_of_a_pod(spec: dict[str, Any], expected: list[str]) -> None:
     assert_begins(wrong(make_pod(meta={"labels": {"app": "web"}}, **spec)), expected)
+
+
+#: (spec.os.name, the container's signal) -> how the error begins; "" for none
+SIGNALS: dict[str, tuple[str, str, str]] = {
+    "one of Linux": ("linux", "SIGUSR1", ""),
+    "one for real time": ("linux", "SIGRTMIN+15", ""),
+    "one counted from the last": ("linux", "SIGRTMAX-14", ""),
+    "none that there is": ("linux", "SIGNOPE", 'Unsupported value: "SIGNOPE": supported values: "SIGABRT", "SIGALRM"'),
+    "by a short name": ("linux", "TERM", 'Unsupported value: "TERM"'),
+    "by its number": ("linux", "15", 'Unsupported value: "15"'),
+    "empty": ("linux", "", 'Unsupported value: ""'),
+    "without a system": ("", "SIGTERM", "Forbidden: may not be set for containers with empty `spec.os.name`"),
+    "one of Windows": ("windows", "SIGKILL", ""),
+    "one that Windows lacks": (
+        "windows",
+        "SIGUSR1",
+        'Unsupported value: "SIGUSR1": supported values: "SIGKILL"',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SIGNALS)
+def test_the_signal_that_stops_a_container_is_one_of_its_system(case: str) -> None:
+    system, sent, expected = SIGNALS[case]
+    hook = Lifecycle(stop_signal=sent)
+    pod = make_pod(
+        containers=(Container(name="main", image="i", lifecycle=hook),),
+        init_containers=(Container(name="side", image="i", lifecycle=hook, restart_policy="Always"),),
+        os=PodOS(name=system) if system else None,
+    )
+    places = ("containers[0]", "initContainers[0]")
+    assert_begins(wrong(pod), [f"{place}.lifecycle.stopSignal: {expected}" for place in places if expected])
+
+
+def test_an_init_container_that_ends_by_itself_has_no_lifecycle() -> None:
+    init = Container(name="init", image="i", lifecycle=Lifecycle(stop_signal="SIGTERM"))
+    found = wrong(make_pod(init_containers=(init,), os=PodOS(name="linux")))
+    assert_begins(found, ["initContainers[0].lifecycle: Forbidden: may not be set for init containers without"])

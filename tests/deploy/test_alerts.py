@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ import pytest
 import yaml
 
 from manciple import celery
+from manciple.mirror import cluster_metrics, leadership, standing
+from manciple.mirror.models import KindStatus, RemoteStatus
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.test_metrics import Told, told
 from tests.services import find_binary
 
-assert celery  # imported: what it tells is registered with its import
+assert celery  # imported: what they tell is registered with their import
+assert cluster_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yaml"
@@ -45,6 +49,8 @@ _WAITS = 'workqueue_queue_duration_seconds_bucket{name="resource_claim",le="%s"}
 _DRIVER = 'instance="gpu-a01",driver_name="gpu.example.com"'
 _CALLS = f'dra_operations_seconds_count{{{_DRIVER},method_name="%s",grpc_status_code="%s"}}'
 _FREE = 'manciple_class_devices{device_class="gpu",state="free"}'
+_REACHABLE = 'manciple_mirror_remote_reachable{instance="%s"}'
+_LEADS = 'manciple_mirror_leads{instance="%s"}'
 
 #: alert -> (what makes it fire within an hour, what does not)
 CASES: dict[str, tuple[Series, Series]] = {
@@ -152,6 +158,30 @@ CASES: dict[str, tuple[Series, Series]] = {
         {'kubelet_started_containers_errors_total{instance="gpu-a01",code="ErrImagePull"}': rising(1)},
         {'kubelet_started_containers_total{instance="gpu-a01"}': rising(1)},
     ),
+    "MancipleMirrorRemoteAway": (
+        {_REACHABLE % "a": always(0), _REACHABLE % "b": always(0)},
+        {_REACHABLE % "a": always(1), _REACHABLE % "b": always(1)},
+    ),
+    "MancipleMirrorNobodyCopies": (
+        {_LEADS % "a": always(0), _LEADS % "b": always(0)},
+        {_LEADS % "a": always(0), _LEADS % "b": always(1)},
+    ),
+    "MancipleMirrorBehind": (
+        {'manciple_mirror_news_age_seconds{resource="pods"}': rising(60), _REACHABLE % "a": always(1)},
+        {'manciple_mirror_news_age_seconds{resource="pods"}': always(70), _REACHABLE % "a": always(1)},
+    ),
+    "MancipleMirrorKindUnreadable": (
+        {'manciple_mirror_kind_state{resource="nodes",state="forbidden"}': always(1)},
+        {'manciple_mirror_kind_state{resource="nodes",state="everywhere"}': always(1)},
+    ),
+    "MancipleMirrorObjectsLeftOut": (
+        {'manciple_mirror_unread_objects{resource="pods"}': always(2)},
+        {'manciple_mirror_unread_objects{resource="pods"}': always(0)},
+    ),
+    "MancipleMirrorListsAgain": (
+        {'manciple_mirror_lists_total{resource="pods"}': rising(2)},
+        {'manciple_mirror_lists_total{resource="pods"}': always(30)},
+    ),
 }
 
 
@@ -228,7 +258,18 @@ def problems(expression: str, found: Told) -> Iterator[str]:
     yield from grouped - labels_of_all
 
 
-def test_every_metric_and_label_of_alerts_and_dashboard_exists(busy: Cluster) -> None:
+@pytest.fixture
+def mirrored(busy: Cluster) -> None:
+    """As in a process that copies a cluster."""
+    RemoteStatus.objects.create(id=1, context="lab", server="https://lab", namespace="", gates={}, version="", why="")
+    KindStatus.objects.create(
+        resource="pods", version="v1", reach="everywhere", detail="", heard_at=datetime.now(UTC), unread=0
+    )
+    standing.forget()
+    leadership._leads.value = True
+
+
+def test_every_metric_and_label_of_alerts_and_dashboard_exists(mirrored: None) -> None:
     found = dict(told())
     found["manciple_processes"] = ("gauge", frozenset({"role"}))  # told where all processes are asked for
     wrong = {title: list(problems(expression, found)) for title, expression in expressions()}

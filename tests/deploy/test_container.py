@@ -92,6 +92,7 @@ def test_the_image_runs_as_nobody_on_a_root_that_it_cannot_write(image: str, tmp
         assert podman("exec", name, "id", "-u").strip() == str(NOBODY)
         refused = subprocess.run([*PODMAN, "exec", name, "touch", "/opt/x"], capture_output=True, check=False)
         assert b"Read-only file system" in refused.stderr
+        assert "--context" in podman("exec", name, "/opt/manciple/bin/manciple", "mirror", "--help")
         podman("stop", "--time", "30", name)
         assert process.wait() == 0
     finally:

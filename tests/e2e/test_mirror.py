@@ -89,6 +89,10 @@ class Mirror:
 
     def start(self) -> Mirror:
         self.running = self.process().start()
+        return self.enter()
+
+    def enter(self) -> Mirror:
+        """Wait until it is ready, and sign in."""
         self.link = self.running.line(r"(http://127\.0\.0\.1:\d+/enter\?key=\S+)").group(1)
         self.running.line("Stop with Ctrl-C")
         self.url = self.link.partition("/enter")[0]

@@ -149,6 +149,20 @@ def test_a_node_has_the_agent_alone(node: Environment) -> None:
     assert node.run("manciple-agent", "--version").stdout.startswith("manciple-agent ")
 
 
+def test_the_scripts_answer_in_an_empty_folder(installed: Environment) -> None:
+    """What looks into a cluster, as `uvx manciple` and `kubectl manciple` start it. Its chart comes along."""
+    for script, words in (("manciple", ["mirror"]), ("manciple", ["why"]), ("kubectl-manciple", ["mirror"])):
+        told = installed.run(script, *words, "--help")
+        assert told.returncode == 0, told.stderr
+        assert "--context" in told.stdout
+    refused = installed.run("manciple", "mirror", "--kubeconfig", "/nowhere")
+    assert refused.returncode == 1
+    assert "Traceback" not in refused.stderr
+    deploy = installed.packages / "manciple" / "deploy"
+    assert (deploy / "helm" / "manciple-mirror" / "templates" / "_labels.tpl").is_file()
+    assert (deploy / "kubernetes" / "mirror" / "kustomization.yaml").is_file()
+
+
 def test_driver_check_is_an_extra(node: Environment) -> None:
     refused = node.run("manciple-agent", "driver", "check", "--list")
     assert refused.returncode == 2
@@ -186,6 +200,30 @@ def test_a_machine_with_the_agent_alone_joins_and_runs_pods_with_claims(node: En
         for process in (agent, up.process):
             if process is not None:
                 process.kill()
+
+
+@pytest.mark.long
+def test_a_mirror_shows_a_cluster_from_the_wheel(installed: Environment, tmp_path: Path) -> None:
+    """Pages with their styles and scripts."""
+    up = Up(home=tmp_path / "home", nodes=1).start()
+    environment = {**installed.environment(), "KUBECONFIG": str(up.kubeconfig)}
+    mirror = Process([installed.program("manciple"), "mirror"], env=environment, folder=installed.folder).start()
+    try:
+        link = mirror.line(r"(http://127\.0\.0\.1:\d+/enter\?key=\S+)").group(1)
+        mirror.line("Stop with Ctrl-C")
+        with httpx.Client(follow_redirects=True, base_url=link.partition("/enter")[0], timeout=60) as browser:
+            assert browser.get(link).status_code == 200
+            page = browser.get("/devices")
+            assert "node-1" in page.text
+            assert (installed.folder.parent / ".local/share/manciple/mirror").is_dir()
+            files = {part for part in page.text.split('"') if part.startswith("/static/")}
+            assert {name.partition("?")[0].rpartition(".")[2] for name in files} >= {"css", "js"}
+            assert {name for name in files if browser.get(name).status_code != 200} == set()
+        assert mirror.stop() == 0
+        assert up.process.stop() == 0
+    finally:
+        for process in (mirror, up.process):
+            process.kill()
 
 
 @pytest.mark.long

@@ -59,7 +59,10 @@ class RollingUpdateDaemonSet(Value):
 
 
 class DaemonSetUpdateStrategy(Value):
-    """type: RollingUpdate (the default), or OnDelete: a pod is replaced when somebody deletes it."""
+    """type: RollingUpdate (the default), or OnDelete: a pod is replaced when somebody deletes it.
+
+    rolling_update: how many at a time, for RollingUpdate.
+    """
 
     type: Annotated[str, pb(1)] = ""
     rolling_update: Annotated[RollingUpdateDaemonSet | None, pb(2)] = None
@@ -79,7 +82,10 @@ class DaemonSetSpec(Value):
 
 
 class DaemonSetCondition(Value):
-    """There are none."""
+    """There are none.
+
+    type: the aspect that it tells of.
+    """
 
     type: Annotated[str, pb(1)] = always("")
     status: Annotated[str, pb(2)] = always("")

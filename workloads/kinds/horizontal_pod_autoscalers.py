@@ -96,7 +96,10 @@ class MetricTarget(Value):
 
 
 class MetricValueStatus(Value):
-    """What was measured last, in the terms of the target."""
+    """What was measured last, in the terms of the target.
+
+    value: as it is. average_value: for each pod. average_utilization: for each pod, in percent of its request.
+    """
 
     value: Annotated[QuantityText | None, pb(1, encoding="quantity")] = None
     average_value: Annotated[QuantityText | None, pb(2, encoding="quantity")] = None
@@ -196,7 +199,10 @@ class HorizontalPodAutoscalerSpec(Value):
 
 
 class ObjectMetricStatus(Value):
-    """What a metric of another object was last."""
+    """What a metric of another object was last.
+
+    metric: the metric's name and selector.
+    """
 
     metric: Annotated[MetricIdentifier, pb(1)] = always(MetricIdentifier())
     current: Annotated[MetricValueStatus, pb(2)] = always(MetricValueStatus())
@@ -204,21 +210,30 @@ class ObjectMetricStatus(Value):
 
 
 class PodsMetricStatus(Value):
-    """What a metric of the pods was last."""
+    """What a metric of the pods was last.
+
+    metric: the metric's name and selector.
+    """
 
     metric: Annotated[MetricIdentifier, pb(1)] = always(MetricIdentifier())
     current: Annotated[MetricValueStatus, pb(2)] = always(MetricValueStatus())
 
 
 class ResourceMetricStatus(Value):
-    """What the pods used last."""
+    """What the pods used last.
+
+    name: the name of the resource.
+    """
 
     name: Annotated[str, pb(1)] = always("")
     current: Annotated[MetricValueStatus, pb(2)] = always(MetricValueStatus())
 
 
 class ContainerResourceMetricStatus(Value):
-    """What the containers used last."""
+    """What the containers used last.
+
+    name: the name of the resource. container: the container in the pods.
+    """
 
     name: Annotated[str, pb(1)] = always("")
     current: Annotated[MetricValueStatus, pb(2)] = always(MetricValueStatus())
@@ -226,7 +241,10 @@ class ContainerResourceMetricStatus(Value):
 
 
 class ExternalMetricStatus(Value):
-    """What a metric of something outside was last."""
+    """What a metric of something outside was last.
+
+    metric: the metric's name and selector.
+    """
 
     metric: Annotated[MetricIdentifier, pb(1)] = always(MetricIdentifier())
     current: Annotated[MetricValueStatus, pb(2)] = always(MetricValueStatus())

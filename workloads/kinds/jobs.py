@@ -147,6 +147,8 @@ class JobSpec(Value):
     Always. ttl_seconds_after_finished: so long the Job stays. completion_mode: NonIndexed, or Indexed: each pod has a
     number. suspend: no pod runs. pod_replacement_policy: whether a pod that is being deleted is replaced at once.
     managed_by: another controller that looks after it; immutable.
+
+    manual_selector: whether the selector is the author's own; false lets one be made.
     """
 
     parallelism: Annotated[Int32 | None, pb(1)] = None
@@ -183,7 +185,10 @@ class JobCondition(Value):
 
 
 class UncountedTerminatedPods(Value):
-    """The uids of pods that have ended and are not in the numbers yet."""
+    """The uids of pods that have ended and are not in the numbers yet.
+
+    succeeded: the uids of those that succeeded. failed: the uids of the others.
+    """
 
     succeeded: Annotated[tuple[str, ...], pb(1)] = ()
     failed: Annotated[tuple[str, ...], pb(2)] = ()
@@ -192,6 +197,8 @@ class UncountedTerminatedPods(Value):
 class JobStatus(Value):
     """start_time: when it began, or was resumed. active, succeeded, failed, ready: numbers of pods. terminating: those
     that are being deleted. completed_indexes, failed_indexes: such as "0,2-4".
+
+    completion_time: when it succeeded.
     """
 
     conditions: Annotated[tuple[JobCondition, ...], pb(1, merge_key="type")] = ()

@@ -68,7 +68,10 @@ class RollingUpdateStatefulSetStrategy(Value):
 
 
 class StatefulSetUpdateStrategy(Value):
-    """type: RollingUpdate (the default), or OnDelete: a pod is replaced when somebody deletes it."""
+    """type: RollingUpdate (the default), or OnDelete: a pod is replaced when somebody deletes it.
+
+    rolling_update: from which pod on, for RollingUpdate.
+    """
 
     type: Annotated[str, pb(1)] = ""
     rolling_update: Annotated[RollingUpdateStatefulSetStrategy | None, pb(2)] = None
@@ -95,6 +98,8 @@ class StatefulSetSpec(Value):
     domain of the pods' names. pod_management_policy: OrderedReady (one after the other) or Parallel.
     update_strategy: how pods of a former template are replaced. revision_history_limit: how many templates of the past
     are kept. min_ready_seconds: so long a pod is ready before it counts as available.
+
+    ordinals: the number of the first pod; 0 by default.
     """
 
     replicas: Annotated[Int32 | None, pb(1)] = None
@@ -113,7 +118,10 @@ class StatefulSetSpec(Value):
 
 
 class StatefulSetCondition(Value):
-    """There are none."""
+    """There are none.
+
+    type: the aspect that it tells of.
+    """
 
     type: Annotated[str, pb(1)] = always("")
     status: Annotated[str, pb(2)] = always("")
@@ -126,6 +134,8 @@ class StatefulSetStatus(Value):
     """replicas: the pods there are. ready_replicas, available_replicas: of them. current_replicas, updated_replicas: of
     the revisions that current_revision and update_revision name. collision_count: how often the name of a revision was
     taken already.
+
+    current_revision: the revision of the pods before the update. update_revision: the revision of the template.
     """
 
     observed_generation: Annotated[Int64, pb(1)] = 0

@@ -23,7 +23,10 @@ UNLIMITED = -1
 
 
 class ResourcePluginFeature(Value):
-    """What a plugin can do, by a known name. parameters: how; unknown features are ignored."""
+    """What a plugin can do, by a known name. parameters: how; unknown features are ignored.
+
+    name: the name of the feature.
+    """
 
     name: Annotated[str, pb(1)] = ""
     parameters: Annotated[Raw, pb(2, encoding="raw")] = None

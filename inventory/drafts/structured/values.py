@@ -78,7 +78,10 @@ class SelectedResource(Value):
 
 
 class NamedResourcesWithAttributesRequest(Value):
-    """Resources that are wanted: one for each of `required`, or one for `selector`. Exactly one of them is set."""
+    """Resources that are wanted: one for each of `required`, or one for `selector`. Exactly one of them is set.
+
+    selector: an expression in CEL that instances must satisfy.
+    """
 
     required: Annotated[tuple[SelectedResource, ...], pb(1)] = ()
     selector: Annotated[str, pb(2)] = ""

@@ -38,6 +38,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import Error, close_old_connections, connection
 from django.db.models import F
@@ -136,6 +137,13 @@ def register_request_authenticator(name: str, authenticator: RequestAuthenticato
 def register_token_authenticator(name: str, authenticator: TokenAuthenticator) -> None:
     """Ask `authenticator` after those registered before; the same name replaces what was said."""
     _tokens[name] = authenticator
+
+
+def accept_only(authenticators: Mapping[str, TokenAuthenticator]) -> None:
+    """From now on ask these about bearer tokens, in this order, and nobody about anything else."""
+    _requests.clear()
+    _tokens.clear()
+    _tokens.update(authenticators)
 
 
 def bearer(authorization: str) -> str:
@@ -293,9 +301,16 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks at the count.
 LOOK = 1.0
+#: Seconds after which users of a mirrored cluster are asked about again: what happens there counts up nothing here.
+OF_CLUSTER = 10.0
 _reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rounds")
 
 Ask = Callable[[], None]
+
+
+def asked_again(usual: float) -> float:
+    """Seconds until it is asked again who has a stream or a page open, even where nothing is known to have changed."""
+    return min(usual, OF_CLUSTER) if settings.CLUSTER_USERS else usual
 
 
 class Rounds:

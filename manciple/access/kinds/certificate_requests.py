@@ -28,6 +28,8 @@ class CertificateSigningRequestSpec(Value):
 
     request: PKCS#10 as PEM, in base64. expiration_seconds: asked for; the signer may give less. usages: of the key.
     username, uid, groups, extra: who created it, as the API server knows them.
+
+    signer_name: who is asked to sign.
     """
 
     request: Annotated[str, pb(1, encoding="bytes")] = ""

@@ -48,6 +48,8 @@ class PolicyRule(Value):
 
     api_groups: "" is the core group. resources: "pods", or "pods/status" for what is below an object; "*/status" for
     that of all. resource_names: of single objects; none means all. non_resource_urls: paths, which may end in "*".
+
+    verbs: such as get, list or *.
     """
 
     verbs: Annotated[tuple[str, ...], pb(1)] = always(())
@@ -80,7 +82,11 @@ class ClusterRole(ApiObject):
 
 
 class Subject(Value):
-    """Somebody that a binding names. kind: User, Group or ServiceAccount. namespace: of a ServiceAccount."""
+    """Somebody that a binding names. kind: User, Group or ServiceAccount. namespace: of a ServiceAccount.
+
+    api_group: empty for a ServiceAccount, rbac.authorization.k8s.io for users and groups. name: the name of the user,
+    group or account.
+    """
 
     ATOMIC: ClassVar = True
 
@@ -91,7 +97,10 @@ class Subject(Value):
 
 
 class RoleRef(Value):
-    """The role that a binding gives; it cannot be changed. kind: Role (of the same namespace) or ClusterRole."""
+    """The role that a binding gives; it cannot be changed. kind: Role (of the same namespace) or ClusterRole.
+
+    api_group: rbac.authorization.k8s.io. name: the name of the role.
+    """
 
     ATOMIC: ClassVar = True
 

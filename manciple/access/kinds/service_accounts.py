@@ -84,7 +84,10 @@ DEFAULT_LIFETIME, SHORTEST_LIFETIME, LONGEST_LIFETIME = 3600, 600, 2**32
 
 
 class BoundObjectReference(Value):
-    """The Pod, Secret or Node with which a token ends. uid: of that object, where it has to be exactly this one."""
+    """The Pod, Secret or Node with which a token ends. uid: of that object, where it has to be exactly this one.
+
+    api_version: the version of its kind. kind: Pod, Secret or Node. name: the name of the object.
+    """
 
     kind: Annotated[str, pb(1)] = ""
     api_version: Annotated[str, pb(2)] = ""
@@ -107,7 +110,10 @@ class TokenRequestSpec(Value):
 
 
 class TokenRequestStatus(Value):
-    """The token, and when it ends."""
+    """The token, and when it ends.
+
+    token: the bearer token. expiration_timestamp: until when it is valid.
+    """
 
     token: Annotated[str, pb(1)] = always("")
     expiration_timestamp: Annotated[TimeText | None, pb(2, encoding="time")] = msgspec.field(

@@ -272,15 +272,18 @@ def _unverified() -> ssl.SSLContext:
 
 #: How often a step is taken while a hook runs or a killed container is on its way out.
 SOON = 0.5
+#: What a container has left after its preStop hook, however long that took.
+LEAST_SECONDS = 2.0
 #: A container that has been killed and still runs after so long is given up, with an error.
 KILL_SECONDS = 20.0
 
 
 @dataclass(slots=True)
 class Stopping:
-    """How far stopping one pod, or one container, has come. `deadline`: monotonic seconds."""
+    """How far stopping one pod, or one container, has come. deadline, spared_until: monotonic seconds."""
 
     deadline: float
+    spared_until: dict[str, float] = field(default_factory=dict)
     hooks: dict[str, threading.Thread] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     killed: set[str] = field(default_factory=set)
@@ -289,11 +292,11 @@ class Stopping:
         """Seconds until the next step is due: after a hook, also one that has just ended, that is the signal."""
         if self.killed or not self.hooks.keys() <= self.asked:
             return SOON
-        return max(0.0, self.deadline - time.monotonic())
+        return max(0.0, max([self.deadline, *self.spared_until.values()]) - time.monotonic())
 
 
 class Stopper:
-    """name_of: the container's name in podman. happened: called with a pod's uid."""
+    """name_of: the container's name in podman. signal_of: what stops it. happened: called with a pod's uid."""
 
     def __init__(
         self,
@@ -301,11 +304,13 @@ class Stopper:
         actions: Actions,
         name_of: Callable[[ContainerRequest], str],
         *,
+        signal_of: Callable[[ContainerRequest], str],
         happened: Callable[[str, Happening], None],
     ) -> None:
         self._podman = podman
         self._actions = actions
         self._name_of = name_of
+        self._signal_of = signal_of
         self._happened = happened
 
     def advance(self, stopping: Stopping, running: Sequence[ContainerRequest]) -> None:
@@ -315,7 +320,9 @@ class Stopper:
             names = ", ".join(request.name for request in running)
             raise ContainerFailed(f"killed {late:.0f} s ago and still running: {names}")
         if late >= 0:
-            self._kill(stopping, running)
+            self._send(stopping, [one for one in running if one.name in stopping.hooks.keys() - stopping.asked])
+            now = time.monotonic()
+            self._kill(stopping, [one for one in running if stopping.spared_until.get(one.name, now) <= now])
         else:
             self._ask(stopping, _next_to_stop(running))
 
@@ -325,10 +332,15 @@ class Stopper:
         stopping.killed |= {request.name for request in due}
 
     def _ask(self, stopping: Stopping, group: Sequence[ContainerRequest]) -> None:
-        due = [r for r in group if r.name not in stopping.asked and self._hook_is_over(stopping, r)]
-        for sent in sorted({request.stop_signal or "TERM" for request in due}):
-            self._signal(sent, [request for request in due if (request.stop_signal or "TERM") == sent])
+        self._send(stopping, [r for r in group if r.name not in stopping.asked and self._hook_is_over(stopping, r)])
+
+    def _send(self, stopping: Stopping, due: Sequence[ContainerRequest]) -> None:
+        """The signal that stops each. As a kubelet: a hook that took all the time leaves its container a moment."""
+        for sent in sorted({self._signal_of(request) for request in due}):
+            self._signal(sent, [request for request in due if self._signal_of(request) == sent])
         stopping.asked |= {request.name for request in due}
+        until = time.monotonic() + LEAST_SECONDS
+        stopping.spared_until |= {request.name: until for request in due if request.name in stopping.hooks}
 
     def _hook_is_over(self, stopping: Stopping, request: ContainerRequest) -> bool:
         """Starts the preStop hook at the first call. A hook that fails stops nothing."""

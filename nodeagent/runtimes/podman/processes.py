@@ -40,8 +40,10 @@ class PodProcesses:
         """Of the container. Those of the pod's own containers end with a number."""
         return f"manciple-{self._mark}-{pod_uid}-pause"
 
-    def create(self, pod_uid: str, root: Path) -> Path:
-        """The pod's namespace, made if it is not there. root: the container's, of its own. Raises: ContainerFailed."""
+    def create(self, pod_uid: str, root: Path, group: str) -> Path:
+        """The pod's namespace, made if it is not there. root: the container's, of its own. group: the control group
+        around the container's, "" for podman's own. Raises: ContainerFailed.
+        """
         name = self.name(pod_uid)
         if not (pid := self._process(name)):
             found = shutil.which(PROGRAM, path=os.pathsep.join((*_FOLDERS, os.defpath)))
@@ -52,7 +54,7 @@ class PodProcesses:
                 root.mkdir(parents=True, exist_ok=True)
                 root.chmod(0o755)
                 shutil.copy(found, root / "pause")
-                self._podman(*self._arguments(name, pod_uid, root))
+                self._podman(*self._arguments(name, pod_uid, root, group))
             except (OSError, ContainerFailed) as error:  # no failure of the container that was to be started
                 raise ContainerFailed(f"the pod's process namespace cannot be made: {error}") from error
             pid = self._process(name)
@@ -65,7 +67,7 @@ class PodProcesses:
         seen = self._podman.inspect([name]).get(name)
         return seen.state.pid if seen is not None and seen.running else 0
 
-    def _arguments(self, name: str, pod_uid: str, root: Path) -> Sequence[str]:
+    def _arguments(self, name: str, pod_uid: str, root: Path, group: str) -> Sequence[str]:
         labels = program.identity_of(pod_uid, mark=self._mark, node=self._node)
         return (
             *("run", "--detach", "--replace", "--name", name),
@@ -73,5 +75,6 @@ class PodProcesses:
             *("--network", "none", "--no-hosts", "--log-driver", "none", "--user", _USER, "--cap-drop", "all"),
             *("--security-opt", "no-new-privileges", "--read-only", "--read-only-tmpfs=false", *self._allowed),
             *("--http-proxy=false", "--systemd=false", "--sdnotify=ignore"),
+            *(("--cgroup-parent", group) if group else ()),
             *("--rootfs", "--", str(root), "/pause", "-P"),
         )

@@ -106,10 +106,10 @@ class ContainerLife(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Config(msgspec.Struct, frozen=True, rename="pascal"):
-    """`stop_signal` by number."""
+    """stop_signal: a number, from podman 5 on a name."""
 
     labels: dict[str, str] | None = None
-    stop_signal: int = 15
+    stop_signal: int | str = 15
 
 
 class Seen(msgspec.Struct, frozen=True, rename="pascal"):
@@ -163,9 +163,23 @@ def run_of(seen: Seen) -> ContainerRun:
         environment=environment(seen),
         claims=asked.claims,
         streak=asked.streak,
+        stop_signal=signal_name(seen.config.stop_signal),
         started_at=seconds(seen.state.started_at),
     )
     return run if seen.running else _ended(run, seen.state)
+
+
+def signal_name(sent: int | str) -> str:
+    """As Kubernetes writes it; those for real time by the nearer of the first and the last."""
+    if isinstance(sent, str):
+        return sent if sent.startswith("SIG") else f"SIG{sent}"
+    first, last = signal.SIGRTMIN, signal.SIGRTMAX
+    if not first < sent < last:
+        return signal.Signals(sent).name if sent in _SIGNALS else ""
+    return f"SIGRTMIN+{sent - first}" if sent - first <= last - sent else f"SIGRTMAX-{last - sent}"
+
+
+_SIGNALS = frozenset(signal.Signals)
 
 
 def _ended(run: ContainerRun, state: ContainerLife) -> ContainerRun:
@@ -315,8 +329,12 @@ def installed_podman() -> Podman:
         raise ValueError(
             "the podman runtime needs root: it creates network namespaces and passes devices to containers"
         )
-    managed = Path("/run/systemd/system").exists()
-    return Podman(options=("--runtime", "runc", *(() if managed else ("--cgroup-manager", "cgroupfs"))))
+    return Podman(options=("--runtime", "runc", *(() if systemd_manages() else ("--cgroup-manager", "cgroupfs"))))
+
+
+def systemd_manages() -> bool:
+    """Whether systemd makes the control groups of this machine."""
+    return Path("/run/systemd/system").exists()
 
 
 class _Line(msgspec.Struct):

@@ -31,6 +31,7 @@ from nodeagent.runtimes.podman import program, sessions, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
 from nodeagent.runtimes.podman.confinement import Confinement, folder_of, needs_image_user, user_of
 from nodeagent.runtimes.podman.folder import Backoff, ContainerNote, DiskUsage, PodFolder, volume_options
+from nodeagent.runtimes.podman.groups import pod_groups
 from nodeagent.runtimes.podman.kernel import (
     ExitWatcher,
     PodNetworks,
@@ -60,6 +61,7 @@ from nodeagent.runtimes.protocol import (
     ContainerRun,
     ContainerUsage,
     Happening,
+    Limits,
     PodStorage,
     logged_run,
 )
@@ -170,6 +172,7 @@ class PodmanRuntime:
         self.api = setting.api
         self._networks = PodNetworks(setting.networks / setting.mark)
         self._gateway = ApiGateway(setting.api, self._networks.listen)
+        self._groups = pod_groups(setting.mark)
         self._processes = PodProcesses(
             podman,
             mark=setting.mark,
@@ -186,7 +189,7 @@ class PodmanRuntime:
         self._variables = ConfidentialVariables(podman, VARIABLES, mark=setting.mark)
         self._actions = Actions(self._networks, self._id, files=SESSIONS / setting.mark)
         self._usage = DiskUsage(podman)
-        self._stopper = Stopper(podman, self._actions, self._name, happened=self._happened)
+        self._stopper = Stopper(podman, self._actions, self._name, signal_of=self._stop_signal, happened=self._happened)
         self._prober = Prober(
             self._actions,
             changed=self._tell,
@@ -208,16 +211,17 @@ class PodmanRuntime:
     def _happened(self, pod_uid: str, happening: Happening) -> None:
         self._listener(pod_uid, happening)
 
-    def resize(
-        self, pod_uid: str, container: str, *, cpu_millis: int, cpu_request_millis: int, memory_bytes: int
-    ) -> None:
+    def resize(self, pod_uid: str, container: str, limits: Limits) -> None:
         pod = self._known(pod_uid)
         if pod is None or container not in pod.notes:
             raise ContainerFailed(f"container {container} is not known here")
-        options = starting.resource_options(
-            cpu_millis=cpu_millis, cpu_request_millis=cpu_request_millis, memory_bytes=memory_bytes
-        )
-        self._podman("update", *options, self._name(pod.notes[container].request))
+        self._podman("update", *starting.resource_options(limits), self._name(pod.notes[container].request))
+
+    def resize_pod(self, pod_uid: str, limits: Limits) -> None:
+        pod = self._known(pod_uid)
+        if pod is None or not any(note.request.pod_limits is not None for note in pod.notes.values()):
+            raise ContainerFailed("its containers were started when it had no resources of its own")
+        self._groups.limit(pod_uid, limits)
 
     def end(self, pod_uid: str, container: str, *, grace_seconds: int) -> None:
         pod = self._known(pod_uid)
@@ -341,7 +345,7 @@ class PodmanRuntime:
 
     def _exceeded_memory(self, request: ContainerRequest, run: ContainerRun, seen: Seen) -> bool:
         """Whether the kernel says so where podman does not."""
-        return bool(request.memory_bytes and run.exit_code and not run.reason and is_oom_killed(seen.id))
+        return bool(request.limits.memory_bytes and run.exit_code and not run.reason and is_oom_killed(seen.id))
 
     def _watch(self, pod: KnownPod, request: ContainerRequest, seen: Seen) -> bool:
         """Be told of the container's end. False when podman takes it for running, twice, and no process of it is."""
@@ -502,6 +506,7 @@ class PodmanRuntime:
         if not request.host_network:
             network = self._networks.create(request.pod_uid, request.address)
             self._gateway.open(request.pod_uid)
+        group = self._group(pod, request)
         return Place(
             name=self._name(request),
             labels=program.labels_of(request, mark=self._setting.mark, node=self._setting.node),
@@ -510,7 +515,8 @@ class PodmanRuntime:
             hosts_file=pod.folder.hosts_file,
             resolver_file=pod.folder.resolver_file if request.resolver is not None else None,
             network=network,
-            processes=self._namespace(pod, request),
+            processes=self._namespace(pod, request, group),
+            group=group,
             user=user,
             folder=folder,
             volumes=tuple(volume_options(pod.folder, request)),
@@ -520,11 +526,19 @@ class PodmanRuntime:
             confinement=tuple(confinement.options(request)),
         )
 
-    def _namespace(self, pod: KnownPod, request: ContainerRequest) -> Path | None:
+    def _group(self, pod: KnownPod, request: ContainerRequest) -> str:
+        """Around the container's; "" for podman's own. Raises: ContainerFailed."""
+        if request.pod_limits is None:
+            return ""
+        if not self._running(pod) or pod.uid not in self._groups.pod_uids():  # else resizes set its limits
+            self._groups.limit(pod.uid, request.pod_limits)
+        return self._groups.name(pod.uid)
+
+    def _namespace(self, pod: KnownPod, request: ContainerRequest, group: str) -> Path | None:
         """Of the processes that the container sees; None for its own. Raises: ContainerFailed."""
         if request.share_processes:
             pod.shares = True
-            return self._processes.create(pod.uid, pod.folder.pause_root)
+            return self._processes.create(pod.uid, pod.folder.pause_root, group)
         return self._processes_of(request.pod_uid, request.target) if request.target else None
 
     def _processes_of(self, pod_uid: str, container: str) -> Path:
@@ -606,6 +620,12 @@ class PodmanRuntime:
             with self._ended:
                 self._ended.wait(min(SOON, max(SHORTLY, stopping.look_in())))
 
+    def _stop_signal(self, request: ContainerRequest) -> str:
+        """The manifest's, or the image's."""
+        pod = self._known(request.pod_uid)
+        run = pod.runs.get(request.name) if pod is not None else None
+        return request.stop_signal or (run.stop_signal if run is not None else "") or "SIGTERM"
+
     def _still_runs(self, request: ContainerRequest) -> bool:
         seen = self._podman.inspect([self._name(request)]).get(self._name(request))
         return seen is not None and seen.running
@@ -617,6 +637,7 @@ class PodmanRuntime:
         self._prober.forget_pod(pod_uid)
         own = [name for note in pod.notes.values() for name in self._names(note)]
         self._discard([*own, *([self._processes.name(pod_uid)] if pod.shares else [])])
+        self._groups.delete(pod_uid)
         self._gateway.close(pod_uid)
         try:
             self._networks.delete(pod_uid)
@@ -680,6 +701,8 @@ class PodmanRuntime:
         self._variables.recover()
         for path in sorted(self._setting.folder.glob("*")):
             self._new(path.name)
+        for uid in self._groups.pod_uids():
+            self._known(uid) or self._new(uid)
         for uid in self._networks.pod_uids():
             self._known(uid) or self._new(uid)
             self._gateway.open(uid)

@@ -20,22 +20,22 @@ from nodeagent.cdi import FILE_MODE, SUFFIXES, SpecFile, SpecFiles, minimum_vers
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.image_keys import PullKey
 from nodeagent.runtimes.podman.folder import Backoff
+from nodeagent.runtimes.podman.groups import shares
 from nodeagent.runtimes.podman.program import Podman, PodmanFailed
-from nodeagent.runtimes.protocol import ContainerRequest
+from nodeagent.runtimes.protocol import ContainerRequest, Limits
 from nodeagent.storage import Disk, make_public
 
 #: A log is cut when it reaches this size.
 LOG_SIZE = "10mb"
-SHARES_PER_CPU, LEAST_SHARES = 1024, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """A container's name in podman and its files on this machine.
 
-    network: None for the host's. processes: the namespace of those that it sees, None for its own. user: "" for the
-    image's. folder: the image, where it is a directory. resolver_file: None for the node's. confinement: further
-    options.
+    network: None for the host's. processes: the namespace of those that it sees, None for its own. group: the control
+    group around the container's, "" for podman's own. user: "" for the image's. folder: the image, where it is a
+    directory. resolver_file: None for the node's. confinement: further options.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Place:
     hosts_file: Path
     network: Path | None
     processes: Path | None = None
+    group: str = ""
     user: str = ""
     folder: Path | None = None
     resolver_file: Path | None = None
@@ -92,15 +93,12 @@ def _own(request: ContainerRequest, place: Place) -> Iterator[str]:
             "--user": place.user,
             "--pid": "host" if request.host_pid else f"ns:{place.processes}" if place.processes else "",
             "--ipc": "host" if request.host_ipc else "",
+            "--cgroup-parent": place.group,
         }
     )
     yield from ("--tty",) if request.tty else ()
     yield from ("--interactive",) if request.stdin else ()
-    yield from resource_options(
-        cpu_millis=request.cpu_millis,
-        cpu_request_millis=request.cpu_request_millis,
-        memory_bytes=request.memory_bytes,
-    )
+    yield from resource_options(request.limits)
     if request.oom_score >= place.least_oom_score:
         yield from ("--oom-score-adj", str(request.oom_score))
     for name, value in request.sysctls:
@@ -111,15 +109,15 @@ def _options(values: dict[str, str]) -> Iterable[str]:
     return [word for name, value in values.items() if value for word in (name, value)]
 
 
-def resource_options(*, cpu_millis: int, cpu_request_millis: int, memory_bytes: int) -> Iterator[str]:
+def resource_options(limits: Limits) -> Iterator[str]:
     """Of `podman run` and `podman update`."""
-    if cpu_millis:
-        yield from ("--cpus", f"{cpu_millis / 1000:g}")
-    if cpu_request_millis:
-        yield from ("--cpu-shares", str(max(LEAST_SHARES, cpu_request_millis * SHARES_PER_CPU // 1000)))
-    if memory_bytes:
+    if limits.cpu_millis:
+        yield from ("--cpus", f"{limits.cpu_millis / 1000:g}")
+    if limits.cpu_request_millis:
+        yield from ("--cpu-shares", str(shares(limits)))
+    if limits.memory_bytes:
         # As much memory with swap as without: none is swapped.
-        yield from ("--memory", f"{memory_bytes}b", "--memory-swap", f"{memory_bytes}b")
+        yield from ("--memory", f"{limits.memory_bytes}b", "--memory-swap", f"{limits.memory_bytes}b")
 
 
 def _image_and_command(request: ContainerRequest, place: Place) -> list[str]:

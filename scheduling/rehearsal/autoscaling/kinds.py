@@ -22,14 +22,20 @@ GROUP, VERSION = "manciple.dev", "v1alpha1"
 
 
 class PodReference(Value):
-    """A pod that waits."""
+    """A pod that waits.
+
+    namespace: the namespace of the pod. name: the name of the pod.
+    """
 
     namespace: Annotated[str, pb(1)] = ""
     name: Annotated[str, pb(2)] = ""
 
 
 class SimulatedPod(Value):
-    """Pods that do not exist: `replicas` of this one. The claims and templates it names are those of its namespace."""
+    """Pods that do not exist: `replicas` of this one. The claims and templates it names are those of its namespace.
+
+    pod: the pod, which need not exist. replicas: how many of it; 1 by default.
+    """
 
     pod: Annotated[Pod, pb(1)] = Pod()
     replicas: Annotated[int, pb(2)] = 1
@@ -41,6 +47,10 @@ class NodeTemplate(Value):
     Of `like`, what went wrong with it is not copied: a cordon, taints for its condition, taints of its devices.
     `resourceSlices` name the node in `spec.nodeName`. Of templates that help as many pods, that which `cost` times the
     number of nodes makes cheapest is taken, and of those the first.
+
+    name: the name of the template, by which the answer speaks of it. like: the name of a node that is there. node: the
+    Node that each would be. resource_slices: what its drivers would publish. max_nodes: how many there may be at most.
+    cost: of one node, in any unit; 1 by default.
     """
 
     name: Annotated[str, pb(1)] = ""
@@ -57,6 +67,8 @@ class SimulationSpec(Value):
     `scaleDown`: whether to look for nodes whose pods would fit on others. A pod that is annotated
     `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"` keeps its node, and so does one without a controller
     unless it is annotated "true", or one that a disruption budget keeps; static ones and DaemonSets' do not.
+
+    replicas: how many of the pod or claim below which it is posted.
     """
 
     pods: Annotated[tuple[PodReference, ...], pb(1)] = ()
@@ -68,7 +80,11 @@ class SimulationSpec(Value):
 
 
 class SimulatedDevice(Value):
-    """One device that a pod would be given: to which request of which of its claims."""
+    """One device that a pod would be given: to which request of which of its claims.
+
+    claim: the name of the claim. request: the request in the claim. driver: the driver of the device. pool: the pool of
+    the device. device: the name of the device.
+    """
 
     claim: Annotated[str, pb(1)] = ""
     request: Annotated[str, pb(2)] = ""
@@ -78,7 +94,10 @@ class SimulatedDevice(Value):
 
 
 class SimulatedPlacement(Value):
-    """Where one pod would go. A node that does not exist is called TEMPLATE~NUMBER, a pod that does not NAME~NUMBER."""
+    """Where one pod would go. A node that does not exist is called TEMPLATE~NUMBER, a pod that does not NAME~NUMBER.
+
+    namespace: the namespace of the pod. name: the name of the pod. node_name: the node on which it would be.
+    """
 
     namespace: Annotated[str, pb(1)] = ""
     name: Annotated[str, pb(2)] = ""
@@ -87,7 +106,10 @@ class SimulatedPlacement(Value):
 
 
 class UnschedulablePod(Value):
-    """One that fits nowhere, new nodes included. reason: the code of its cause."""
+    """One that fits nowhere, new nodes included. reason: the code of its cause.
+
+    namespace: the namespace of the pod. name: the name of the pod.
+    """
 
     namespace: Annotated[str, pb(1)] = ""
     name: Annotated[str, pb(2)] = ""
@@ -96,7 +118,10 @@ class UnschedulablePod(Value):
 
 
 class NewNodes(Value):
-    """How many nodes of a template would be added, and how many pods would be on them."""
+    """How many nodes of a template would be added, and how many pods would be on them.
+
+    template: the name of the template. nodes: how many nodes. pods: how many pods.
+    """
 
     template: Annotated[str, pb(1)] = ""
     nodes: Annotated[int, pb(2)] = always(0)
@@ -104,7 +129,10 @@ class NewNodes(Value):
 
 
 class RemovableNode(Value):
-    """A node that could go when those before it have gone, and where its pods would be placed."""
+    """A node that could go when those before it have gone, and where its pods would be placed.
+
+    name: the name of the node.
+    """
 
     name: Annotated[str, pb(1)] = ""
     pods: Annotated[tuple[SimulatedPlacement, ...], pb(2)] = ()

@@ -87,6 +87,28 @@ def test_the_process_lives_whatever_it_waits_for(api: Api, failing: None) -> Non
     assert api.get("/livez").code == 200
 
 
+def test_a_part_that_only_a_new_start_can_mend_is_asked_whether_the_process_lives(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_checks", "_live"):
+        monkeypatch.setattr(health, name, dict(getattr(health, name)))
+    stuck = False
+
+    def check() -> None:
+        if stuck:
+            raise health.NotReady("it does not go on")
+
+    health.register("copying", check, live=True)
+    assert api.get("/livez").code == api.get("/readyz").code == 200
+    stuck = True
+    for path in ("/livez", "/readyz"):
+        answer = api.get(path)
+        assert answer.code == 500
+        assert "[-]copying failed: it does not go on" in answer.text
+    health.withdraw("copying")
+    assert api.get("/livez").code == api.get("/readyz").code == 200
+
+
 def test_checks_are_excluded_and_asked_one_by_one(api: Api, failing: None) -> None:
     assert api.get("/readyz?exclude=nodes&exclude=secret").code == 200
     assert api.get("/readyz/nodes").code == 500

@@ -46,13 +46,13 @@ EXPLAINED: Mapping[str, Sequence[str]] = {
     ),
     "a new object with a resourceVersion is refused by a dry run as well": ("pod-meta/metadata.resourceVersion=given",),
     "policy/v1beta1 is not served": ("pod-eviction/beta",),
-}
-#: why -> names of cases whose object differs
-OTHER_OBJECTS: Mapping[str, Sequence[str]] = {
     "signals that stop a container are served, without a gate": (
         "pod-container/spec.containers.0.lifecycle=stopsignal-noos",
         "pod-container/spec.containers.0.lifecycle=stopsignal-bad",
     ),
+}
+#: why -> names of cases whose object differs
+OTHER_OBJECTS: Mapping[str, Sequence[str]] = {
     "an empty list is left out, and not null": (
         "pod-volume/proj/projected.sources=deleted",
         "pod-volume/spec.volumes.0=proj-empty",

@@ -30,6 +30,14 @@ def _data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
+def test_a_user_without_a_home_as_in_a_container_has_one_at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+    assert folders.root() == Path("/.local/share/manciple/mirror")
+    assert command_line.help_text()
+
+
 @pytest.mark.parametrize(
     "context", ["prod", "arn:aws:eks:eu-west-1:123:cluster/prod", "..", ".", "a/../../b", "ünï", "-", "x" * 300]
 )

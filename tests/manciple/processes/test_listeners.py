@@ -7,6 +7,8 @@ import errno
 import re
 import socket
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import uvicorn
 import uvloop
 from django.core.management.base import CommandError
 
+from manciple.api import certificates
 from manciple.api.connections import ConnectionTable
 from manciple.processes.listeners import (
     HANDSHAKE_SECONDS,
@@ -24,7 +27,9 @@ from manciple.processes.listeners import (
     AddressInUse,
     Handshakes,
     Listeners,
+    Tls,
     bind,
+    renew_certificate,
 )
 
 #: Seconds after which net/http in Go lets go of an idle connection (http.DefaultTransport).
@@ -49,6 +54,42 @@ def test_an_address_is_read_and_told_as_a_url_would(text: str, address: Address,
 def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="is not HOST:PORT, for example" if text == "8000" else f"^{text!r}"):
         Address.parse(text)
+
+
+def test_a_certificate_that_is_replaced_is_used_and_one_that_is_half_replaced_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("manciple.processes.listeners.CERTIFICATES_READ_EVERY", 0.01)
+    first, second = (certificates.ensure(tmp_path / name) for name in ("first", "second"))
+    used = tmp_path / "tls"
+    used.mkdir()
+    tls = Tls(certificate=used / "tls.crt", key=used / "tls.key")
+
+    def put(certificate: Path, key: Path) -> None:
+        tls.certificate.write_bytes(certificate.read_bytes())
+        tls.key.write_bytes(key.read_bytes())
+
+    put(first.certificate, first.key)
+    loaded: list[bytes] = []
+
+    class Context:
+        def load_cert_chain(self, certificate: Path, _key: Path) -> None:
+            loaded.append(certificate.read_bytes())
+
+    async def replace() -> None:
+        config: Any = SimpleNamespace(ssl=Context())
+        renewing = asyncio.ensure_future(renew_certificate(config, tls))
+        await asyncio.sleep(0)
+        tls.certificate.write_bytes(second.certificate.read_bytes())  # beside the first one's key
+        while "cannot be read" not in caplog.text:
+            await asyncio.sleep(0.01)
+        put(second.certificate, second.key)
+        while not loaded:
+            await asyncio.sleep(0.01)
+        renewing.cancel()
+
+    asyncio.run(asyncio.wait_for(replace(), 60))
+    assert set(loaded) == {second.certificate.read_bytes()}
 
 
 def test_a_taken_port_is_told_with_its_address() -> None:

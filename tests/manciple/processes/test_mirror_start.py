@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -16,6 +17,7 @@ from manciple.mirror.client import Remote
 from manciple.mirror.folders import Folder, Mark
 from manciple.mirror.kubeconfig import Access, Cluster, User
 from manciple.processes import embedded_worker, mirror_system
+from manciple.processes.mirror_entrances import Entrance
 from manciple.processes.mirror_system import MirrorSystem
 from tests.e2e.processes import wait_for
 
@@ -30,8 +32,8 @@ class Started:
         self.looks = 0
         mark = Mark(context="lab", server="http://127.0.0.1:1", copied=copied)
         remote = Remote(Access(cluster=Cluster(server=mark.server), user=User()))
-        self.system = MirrorSystem(remote, Folder(folder), mark, namespace="", port=0)
-        self.replicator = self.system._replicator
+        self.system = MirrorSystem(remote, Folder(folder), mark, namespace="", entrance=cast("Entrance", None))
+        self.listed = threading.Event()
 
         @contextmanager
         def worker() -> Iterator[None]:
@@ -51,6 +53,7 @@ class Started:
         patched.setattr(memory, "settle", lambda: None)
         patched.setattr(mirror_system, "warm", warm)
         patched.setattr(standing, "remote", looked)
+        patched.setattr(standing, "was_listed", self.listed.is_set)
         patched.setattr(self.system, "_listeners", SimpleNamespace(started=lambda: True))
         patched.setattr(self.system, "_tell", self.log.append)
         patched.setattr(self.system, "_tell_pages", lambda: None)
@@ -70,7 +73,7 @@ def test_a_first_copy_is_complete_before_anything_follows_it(tmp_path: Path, mon
     started = Started(tmp_path, monkeypatch, copied=False)
     wait_for("it looks whether the cluster is listed", lambda: started.looks > 1)
     assert started.log == []
-    started.replicator.listed.set()
+    started.listed.set()
     wait_for("the link is told", lambda: LINK in started.log)
     assert started.log == ["caches", "worker", LINK]  # whoever follows the link finds the caches full
     started.stop()
@@ -80,7 +83,7 @@ def test_a_first_copy_is_complete_before_anything_follows_it(tmp_path: Path, mon
 def test_an_earlier_copy_is_followed_and_shown_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = Started(tmp_path, monkeypatch, copied=True)
     wait_for("the link is told", lambda: LINK in started.log)
-    assert not started.replicator.listed.is_set()
+    assert not started.listed.is_set()
     started.stop()
     assert set(started.log) == {"worker", "caches", LINK, "worker ends"}
 

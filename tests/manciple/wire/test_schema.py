@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 
 from claims.kinds.containers import Container
@@ -13,6 +14,7 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
 from claims.kinds.volumes import Volume
 from inventory.kinds.devices import Device, DeviceAttribute, ResourceSlice
 from inventory.kinds.nodes import Node, NodeSpec, NodeStatus
+from manciple.api import openapi
 from manciple.wire import patch, schema
 from manciple.wire.base import MERGE_SCALARS, ObjectMeta
 from manciple.wire.schema import ServedKind
@@ -112,16 +114,28 @@ def test_a_description_of_a_field_comes_from_the_docstring_of_its_type() -> None
     assert device["capacity"]["description"].startswith(both)
 
 
-def test_kubectl_explains_every_field_of_the_device_api() -> None:
-    explained = {name: one for name, one in V3.items() if ".api.resource.v1." in name or name.endswith("ObjectMeta")}
-    assert len(explained) > 40
+@pytest.mark.django_db
+def test_kubectl_explains_every_field() -> None:
+    served = orjson.loads(openapi.version_2_json())["definitions"]
+    assert len(served) > 400
     silent = [
         f"{name}.{field}"
-        for name, one in explained.items()
+        for name, one in {**V2, **served}.items()
         for field, described in one.get("properties", {}).items()
-        if not described.get("description")
+        if not described.get("description", "").endswith((".", "?", "!"))
     ]
     assert silent == []
+
+
+CONDITION = {"status": "True, False or Unknown.", "reason": "Why, as one word in CamelCase."}
+
+
+def test_fields_that_every_type_has_are_described_once() -> None:
+    condition = V2["io.k8s.api.core.v1.NodeCondition"]["properties"]
+    assert {name: condition[name]["description"] for name in CONDITION} == CONDITION
+    assert condition["type"]["description"].startswith("Ready, MemoryPressure")
+    older = V2["io.k8s.api.resource.v1beta1.BasicDevice"]["properties"]["bindsToNode"]
+    assert older == V2["io.k8s.api.resource.v1.Device"]["properties"]["bindsToNode"]
 
 
 def test_v3_puts_a_described_reference_into_all_of_and_v2_beside() -> None:

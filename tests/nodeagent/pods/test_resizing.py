@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from manciple.wire.quantity import Quantity
 from nodeagent.failures import ContainerFailed
 from nodeagent.pods.worker import RETRY_SECONDS
-from nodeagent.runtimes.protocol import Runtime
+from nodeagent.runtimes.protocol import Limits, Runtime
 from nodeagent.work import Key
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.objects import container, pod
@@ -22,15 +23,18 @@ class StubbornRuntime:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.refuses = False
-        self.asked: list[tuple[str, int, int, int]] = []
+        self.asked: list[tuple[str, Limits]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runtime, name)
 
-    def resize(self, _uid: str, name: str, *, cpu_millis: int, cpu_request_millis: int, memory_bytes: int) -> None:
+    def resize(self, _uid: str, name: str, limits: Limits) -> None:
         if self.refuses:
             raise ContainerFailed("the kernel says no")
-        self.asked.append((name, cpu_millis, cpu_request_millis, memory_bytes))
+        self.asked.append((name, limits))
+
+    def resize_pod(self, uid: str, limits: Limits) -> None:
+        self.resize(uid, "", limits)
 
 
 @pytest.fixture
@@ -44,6 +48,16 @@ def stubborn(tmp_path: Path) -> tuple[Machine, StubbornRuntime]:
     machine = Machine(tmp_path, wrapped=wrapped)
     machine.start()
     return machine, made[-1]
+
+
+def limits_of(resources: dict[str, Any]) -> Limits:
+    amounts = {(which, name): Quantity.parse(text) for which in resources for name, text in resources[which].items()}
+    none = Quantity(0)
+    return Limits(
+        cpu_millis=amounts.get(("limits", "cpu"), none).milli_value(),
+        cpu_request_millis=amounts.get(("requests", "cpu"), none).milli_value(),
+        memory_bytes=amounts.get(("limits", "memory"), none).as_int64_ceil(),
+    )
 
 
 def asking(cpu: str) -> dict[str, Any]:
@@ -65,7 +79,7 @@ def test_a_resize_is_followed_and_told(stubborn: tuple[Machine, StubbornRuntime]
 
     resize_to(machine, "300m")
 
-    assert runtime.asked == [("main", 1000, 300, 64 * 1024 * 1024)]
+    assert runtime.asked == [("main", limits_of(asking("300m")))]
     (main,) = statuses(machine).values()
     assert (main["resources"], main["allocatedResources"]) == (asking("300m"), asking("300m")["requests"])
     assert main["restartCount"] == 0
@@ -223,3 +237,53 @@ def test_a_whole_pod_is_told_what_it_has(machine: Machine) -> None:
     machine.settle()
     assert machine.pod("p")["status"]["resources"] == requesting("2")
     assert machine.pod("p")["status"]["allocatedResources"]["cpu"] == "2"
+
+
+def level(cpu: str, memory: str) -> dict[str, Any]:
+    return {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": cpu, "memory": memory}}
+
+
+def resize_pod_to(machine: Machine, wanted: dict[str, Any], **own: Any) -> None:
+    document = machine.pod("p")
+    document["spec"]["resources"] = wanted
+    if own:
+        document["spec"]["containers"][0]["resources"] = own
+    machine.api.put("pods", document)
+    machine.settle()
+
+
+def test_a_pod_grows_before_its_containers_and_shrinks_after_them(stubborn: tuple[Machine, StubbornRuntime]) -> None:
+    """The kernel lets no container have more than its pod. One without a limit has the pod's."""
+    machine, runtime = stubborn
+    small = {"limits": {"memory": "16Mi"}}
+    spec = {"resources": level("1", "64Mi")}
+    machine.api.put("pods", pod("p", container("own", resources=small), container("free"), spec=spec))
+    machine.settle()
+
+    resize_pod_to(machine, level("2", "32Mi"), limits={"memory": "24Mi"})
+
+    of_own, of_free = {"cpu": "2", "memory": "24Mi"}, {"cpu": "2", "memory": "32Mi"}
+    assert runtime.asked == [
+        ("", limits_of(level("2", "64Mi"))),
+        ("own", limits_of({"limits": of_own})),
+        ("free", limits_of({"limits": of_free})),
+        ("", limits_of(level("2", "32Mi"))),
+    ]
+    assert machine.pod("p")["status"]["resources"] == level("2", "32Mi")
+    assert statuses(machine)["own"]["resources"] == {"limits": {"memory": "24Mi"}}
+    assert conditions(machine) == {}
+
+
+def test_a_pod_that_cannot_be_resized_keeps_what_it_has_and_says_so(
+    stubborn: tuple[Machine, StubbornRuntime],
+) -> None:
+    machine, runtime = stubborn
+    machine.api.put("pods", pod("p", container("main"), spec={"resources": level("1", "64Mi")}))
+    machine.settle()
+    runtime.refuses = True
+
+    resize_pod_to(machine, level("2", "64Mi"))
+
+    assert machine.pod("p")["status"]["resources"] == level("1", "64Mi")
+    assert conditions(machine)["PodResizeInProgress"][0] == "Error"
+    assert machine.events("ResizeError") == ["the pod keeps its resources: the kernel says no"]

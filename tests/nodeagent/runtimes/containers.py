@@ -19,6 +19,7 @@ from nodeagent.config import AgentConfig
 from nodeagent.runtimes.image_keys import PullKeys, no_keys
 from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.podman import PodmanRuntime, create, folder, program
+from nodeagent.runtimes.podman.groups import pod_groups
 from nodeagent.runtimes.podman.kernel import PodNetworks, unmount
 from nodeagent.runtimes.podman.runtime import NETWORKS, SESSIONS
 from nodeagent.runtimes.protocol import (
@@ -67,6 +68,9 @@ def clean(mark: str, state_dir: Path) -> None:
     networks = PodNetworks(NETWORKS / mark)
     for uid in networks.pod_uids():
         networks.delete(uid)
+    groups = pod_groups(mark)
+    for uid in groups.pod_uids():
+        groups.delete(uid)
     shutil.rmtree(NETWORKS / mark, ignore_errors=True)
     shutil.rmtree(SESSIONS / mark, ignore_errors=True)
     for link in Path("/run/cdi").glob(f"manciple-{mark}-*"):

@@ -339,11 +339,33 @@ def image(node: Node) -> Iterator[str]:
     """An image of this machine whose entrypoint is a shell and whose arguments let it say so."""
     name = f"localhost/manciple-test-{node.mark}:1"
     entry = ["--change", 'ENTRYPOINT ["sh", "-c"]', "--change", 'CMD ["echo from the image"]', "--change", "USER 7"]
+    entry += ["--change", "STOPSIGNAL SIGUSR2"]
     archive = subprocess.run(["tar", "-C", str(node.rootfs), "-c", "."], capture_output=True, check=True).stdout
     subprocess.run(["podman", "import", *entry, "-", name], input=archive, capture_output=True, check=True)
     yield name
     node.clean()
     subprocess.run(["podman", "rmi", "--force", name], capture_output=True, check=True)
+
+
+#: (the manifest's signal, the one that stops the container)
+SIGNALS = [(None, "SIGUSR2"), ("SIGUSR1", "SIGUSR1"), ("SIGRTMIN+2", "SIGRTMIN+2")]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("given", "sent"), SIGNALS)
+def test_a_container_is_stopped_by_the_manifests_signal_or_the_images(
+    node: Node, image: str, given: str | None, sent: str
+) -> None:
+    script = "".join(f"trap 'echo {name}; exit 0' {name.removeprefix('SIG')}; " for name in ("SIGUSR1", "SIGUSR2"))
+    script += "trap 'echo SIGRTMIN+2; exit 0' 36; trap '' TERM; echo up; while true; do sleep 0.1; done"
+    lifecycle = {"lifecycle": {"stopSignal": given}} if given else {}
+    node.start({"name": "main", "image": image, "args": [script], **lifecycle})
+    node.prints("up")
+    assert node.run().stop_signal == sent
+
+    node.stop(grace=30)
+
+    assert (node.log().splitlines(), node.run().exit_code) == (["up", sent], 0)
 
 
 COMMANDS: dict[str, tuple[dict[str, list[str]], str]] = {

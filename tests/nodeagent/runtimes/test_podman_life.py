@@ -310,6 +310,17 @@ def test_the_pre_stop_hook_runs_before_the_signal(node: Node) -> None:
 
 
 @pytest.mark.long
+def test_a_hook_that_takes_all_the_time_leaves_a_moment_for_the_signal(node: Node) -> None:
+    hook = {"preStop": {"exec": {"command": ["sleep", "1000"]}}}
+    node.start(node.container("trap 'echo bye; exit 7' TERM; echo up; while true; do sleep 0.1; done", lifecycle=hook))
+    node.prints("up")
+
+    node.stop(grace=1)
+
+    assert (node.run().exit_code, node.log()) == (7, "up\nbye\n")
+
+
+@pytest.mark.long
 def test_a_container_whose_post_start_hook_fails_is_killed(node: Node) -> None:
     node.start(node.container(lifecycle={"postStart": {"exec": {"command": ["false"]}}}))
 

@@ -157,7 +157,13 @@ def test_the_signal_follows_the_hook_and_not_the_end_of_the_grace_period() -> No
         return ""
 
     actions, call = cast("Actions", Waiting()), cast("Podman", podman)
-    stopper = Stopper(call, actions, lambda request: request.name, happened=lambda _uid, _happening: None)
+    stopper = Stopper(
+        call,
+        actions,
+        lambda request: request.name,
+        signal_of=lambda _request: "SIGTERM",
+        happened=lambda _uid, _happening: None,
+    )
     stopping, request = Stopping(time.monotonic() + 3600), bare_request(pre_stop=Action(seconds=1))
 
     stopper.advance(stopping, [request])
