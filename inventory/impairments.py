@@ -6,6 +6,7 @@
     time passes, and nothing is heard of a node                              -> record_unreachable
     a pool stays without all of its slices                                   -> record_incomplete
     claims of a copied cluster hold one device, each as a whole              -> record_held_twice
+    writes there would have given a device twice (the guard)                 -> record_contested
 
 An `Impairment` is one device with one taint (or one report) from when to when. A rule is one row, whatever it selects:
 its selector stands in it, so a rule for all devices costs what a rule for one does; so is a node, or a pool. What
@@ -43,10 +44,13 @@ from manciple.wire import codec
 TAINTS_GATE = "DRADeviceTaints"
 DRIVER, RULE, REPORT = Impairment.Source.DRIVER.value, Impairment.Source.RULE.value, Impairment.Source.REPORT.value
 NODE, POOL, CLAIM = Impairment.Source.NODE.value, Impairment.Source.POOL.value, Impairment.Source.CLAIM.value
+GUARD = Impairment.Source.GUARD.value
 #: What stands for a taint in the incident of a pool without all of its slices.
 INCOMPLETE = "manciple.dev/pool-incomplete"
 #: The same, in that of a device that several claims hold.
 HELD_TWICE = "manciple.dev/held-twice"
+#: The same, in that of a device that writes would have given twice.
+CONTESTED = "manciple.dev/contested"
 #: What comes so soon after the last of an incident belongs to it.
 TOGETHER = timedelta(minutes=10)
 #: How long what has ended is kept.
@@ -203,11 +207,20 @@ def record_incomplete(pools: Mapping[PoolKey, tuple[datetime, str]], *, at: date
 
 def record_held_twice(devices: Mapping[tuple[str, str, str, str], str], *, at: datetime) -> None:
     """devices: (driver, pool, device, node) of every one that several claims hold as a whole -> what is said of it."""
+    _record_given(CLAIM, HELD_TWICE, devices, at)
+
+
+def record_contested(devices: Mapping[tuple[str, str, str, str], str], *, at: datetime) -> None:
+    """devices: likewise, of every one that writes would have given twice lately."""
+    _record_given(GUARD, CONTESTED, devices, at)
+
+
+def _record_given(source: str, key: str, devices: Mapping[tuple[str, str, str, str], str], at: datetime) -> None:
     found = [
-        Found(ImpairmentCause(CLAIM, "", driver, pool, device, node, HELD_TWICE, "", ""), at, message)
+        Found(ImpairmentCause(source, "", driver, pool, device, node, key, "", ""), at, message)
         for (driver, pool, device, node), message in devices.items()
     ]
-    _bring_in_line(_of_source(CLAIM), found, (), at)
+    _bring_in_line(_of_source(source), found, (), at)
 
 
 def prune(now: datetime) -> int:

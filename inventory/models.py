@@ -309,6 +309,7 @@ class Impairment(models.Model):
         NODE = "node"  #: nothing is heard of the node: it concerns every device there
         POOL = "pool"  #: not all slices of the pool are published: it concerns every device of it
         CLAIM = "claim"  #: several claims of a copied cluster hold the device, each as a whole
+        GUARD = "guard"  #: writes there would have given the device twice
 
     #: No constraint: written together, and pruned by age.
     incident = models.ForeignKey(
@@ -324,7 +325,7 @@ class Impairment(models.Model):
     key = models.TextField()  # of the taint; "" of a report
     value = models.TextField()
     effect = models.TextField()
-    message = models.TextField()  # of a report, a node, a pool, claims
+    message = models.TextField()  # of a report, a node, a pool, claims, the guard
     unhealthy = models.BooleanField()
     began_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)

@@ -15,6 +15,7 @@ STORE = [
     "tests/claims/test_projectors.py",
     "tests/claims/test_lookup_plans.py",
     "tests/manciple/mirror/test_copying.py",
+    "tests/manciple/mirror/test_guard.py",
     "tests/manciple/mirror/test_replicator.py",
     "tests/manciple/mirror/test_leadership.py",
 ]

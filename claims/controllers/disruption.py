@@ -13,7 +13,7 @@ run; the rest of its budgets are counted in later runs, after those of other nam
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import ClassVar
@@ -35,13 +35,15 @@ from manciple.store.records import EventRecord, Written
 from manciple.wire.base import ApiObject, OwnerReference
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.registry import registry
-from manciple.wire.resources import ADDED, BUDGETS, MODIFIED, PODS, kind
+from manciple.wire.resources import ADDED, BUDGETS, MODIFIED, PODS, Key, kind
 
 #: The source of the controller's events, as upstream names it.
 COMPONENT = "controllermanager"
 CURSOR = "disruption budgets"
 #: Seconds in which budgets of one namespace are counted in one run.
 PATIENCE = 0.5
+#: Namespaces whose budgets are counted each minute, whatever the log said.
+IN_TURN = 50
 
 #: Something to tell about an object: its type, reason and message.
 Remark = tuple[ApiObject, str, str, str]
@@ -52,12 +54,13 @@ class NotCountable(Exception):
 
 
 class BudgetExpiries(View):
-    """The namespaces that have budgets, and when the granted evictions of each budget expire."""
+    """The budgets of each namespace, and when the evictions that were granted expire, of those that granted any."""
 
     resources: ClassVar[Sequence[str]] = (BUDGETS,)
 
     def __init__(self) -> None:
-        self.expiring: dict[str, dict[str, datetime | None]] = {}  # namespace -> budget -> when, None for never
+        self.names: dict[str, set[str]] = {}  # by namespace
+        self.expiring: dict[Key, datetime] = {}
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - of one resource
         for obj in objects:
@@ -66,18 +69,19 @@ class BudgetExpiries(View):
     def apply(self, changes: Sequence[Written]) -> None:
         for change in changes:
             namespace, name = change.object.key
-            of_namespace = self.expiring.get(namespace, {})
-            of_namespace.pop(name, None)
+            self.expiring.pop((namespace, name), None)
+            of_namespace = self.names.get(namespace, set())
+            of_namespace.discard(name)
             if not of_namespace:
-                self.expiring.pop(namespace, None)
+                self.names.pop(namespace, None)
             if change.type != "DELETED":
                 self._put(change.object)
 
     def _put(self, obj: ApiObject) -> None:
         if isinstance(obj, PodDisruptionBudget):
-            self.expiring.setdefault(obj.metadata.namespace, {})[obj.metadata.name] = disruption_budgets.next_change(
-                obj
-            )
+            self.names.setdefault(obj.metadata.namespace, set()).add(obj.metadata.name)
+            if (due := disruption_budgets.next_change(obj)) is not None:
+                self.expiring[obj.key] = due
 
 
 class BudgetCounter:
@@ -87,16 +91,27 @@ class BudgetCounter:
         self._known = Follower(BudgetExpiries)
         #: namespace -> how many of its budgets are left, and the name of the first
         self._left: dict[str, tuple[int, str]] = {}
+        #: the last namespace that was counted in turn
+        self._last = ""
 
     def any(self) -> bool:
         with self._known.view() as view:
-            return bool(view.expiring)
+            return bool(view.names)
+
+    def count_in_turn(self, now: datetime) -> int:
+        """Count the budgets of the next `IN_TURN` namespaces. Returns how many changed."""
+        with self._known.view() as view:
+            ordered = sorted(view.names)
+        at = bisect_right(ordered, self._last)
+        chosen = [*ordered[at:], *ordered[:at]][:IN_TURN]
+        self._last = chosen[-1] if chosen else ""
+        return self.count(chosen, now)
 
     def count(self, namespaces: Collection[str] | None, now: datetime) -> int:
         """Count all budgets of these namespaces, or of all, as far as there is time. Returns how many changed."""
         with self._known.view() as view:
-            wanted = view.expiring.keys() if namespaces is None else view.expiring.keys() & namespaces
-            touched = {one: sorted(view.expiring[one]) for one in wanted}
+            wanted = view.names.keys() if namespaces is None else view.names.keys() & set(namespaces)
+            touched = {one: sorted(view.names[one]) for one in wanted}
         later = self._left.keys()
         return sum(
             self._count(one, names, now) for one, names in sorted(touched.items(), key=lambda item: item[0] in later)
@@ -105,15 +120,13 @@ class BudgetCounter:
     def go_on(self, now: datetime) -> int:
         """Count what earlier runs have left, and those that wait for pods that nobody has deleted in time."""
         with self._known.view() as view:
-            left = {one: (view.expiring.get(one, {}), *self._left[one]) for one in self._left}
-            expired = {
-                namespace: names
-                for namespace, budgets in view.expiring.items()
-                if (names := [name for name, due in budgets.items() if due is not None and due < now])
-            }
+            left = {one: (sorted(view.names.get(one, ())), *self._left[one]) for one in self._left}
+            expired: dict[str, list[str]] = {}
+            for (namespace, name), due in view.expiring.items():
+                if due < now:
+                    expired.setdefault(namespace, []).append(name)
         changed = sum(self._count(namespace, names, now) for namespace, names in expired.items())
-        for namespace, (budgets, number, first) in left.items():
-            names = sorted(budgets)
+        for namespace, (names, number, first) in left.items():
             at = bisect_left(names, first)
             changed += self._count(namespace, [*names[at:], *names[:at]][:number], now)
         return changed
@@ -158,6 +171,10 @@ def handle(records: Sequence[EventRecord]) -> int:
 def sweep(now: datetime) -> int:
     """Count every budget."""
     return counter.value.count(None, now)
+
+
+def sweep_in_turn(now: datetime) -> int:
+    return counter.value.count_in_turn(now)
 
 
 def _pods_in(namespace: str) -> list[Pod]:
@@ -304,7 +321,7 @@ CONTROLLER = Controller(
 
 RESYNC = Controller(
     name="recount_disruptions",
-    does="counts all disruption budgets, whatever the log said",
-    reconcile=sweep,
+    does="counts disruption budgets in turn, whatever the log said",
+    reconcile=sweep_in_turn,
     every=60,
 )

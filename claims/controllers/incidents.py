@@ -10,8 +10,8 @@ that a copied cluster has allocated twice.
 What drivers, rules and agents say is recorded with the write that says it (`inventory.impairments`). A driver publishes
 the slices of a pool one after the other, so a pool that lacks some is no incident yet.
 
-Which held devices nobody publishes, and which several claims hold, is asked of all that are held: again when a slice
-or claim was written, while there are any, and otherwise once a minute.
+Which pools lack slices is asked of all, which held devices nobody publishes, and which several claims hold, of all that
+are held: again when a slice or claim was written, while there are any, and otherwise once a minute.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ SETTLING = timedelta(seconds=10)
 #: How long it is believed that all held devices are published, and held once, while nothing is written.
 BELIEVED = timedelta(minutes=1)
 
+#: (driver, pool, node, slices that are published, slices that should be, generation)
+InPart = tuple[str, str, str, int, int, int]
 #: (driver, pool, node, devices) of a pool without any slice, of which claims hold so many devices
 Unpublished = tuple[str, str, str, int]
 
@@ -65,6 +67,7 @@ class _Look(Generic[FoundT]):
 #: of this process: the pools that were incomplete at the last look -> since when
 _incomplete = PerProcess(dict[PoolKey, datetime])
 _last_look = PerProcess[_Look[Sequence[Unpublished]] | None](lambda: None)
+_last_look_at_pools = PerProcess[_Look[Sequence[InPart]] | None](lambda: None)
 _last_look_at_claims = PerProcess[_Look[Mapping[DeviceKey, str]] | None](lambda: None)
 
 
@@ -88,15 +91,23 @@ def _unreachable_nodes(now: datetime) -> Mapping[str, datetime]:
 
 
 def _incomplete_pools(now: datetime) -> Mapping[PoolKey, tuple[datetime, str]]:
-    columns = ("driver", "name", "node_name", "slices_seen", "slices_expected", "generation")
     missing: dict[PoolKey, str] = {}
-    for driver, name, node, seen, expected, generation in Pool.objects.filter(complete=False).values_list(*columns):
+    for driver, name, node, seen, expected, generation in _in_part(now):
         missing[PoolKey(driver, name, node)] = f"{seen} of {expected} slices of generation {generation} are published"
     for driver, name, node, devices in _unpublished(now):
         held = f"{devices} {'device is' if devices == 1 else 'devices are'} held"
         missing[PoolKey(driver, name, node)] = f"no slice is published, and {held}"
     since = _incomplete.value = {pool: _incomplete.value.get(pool, now) for pool in missing}
     return {pool: (since[pool], what) for pool, what in missing.items() if now - since[pool] >= SETTLING}
+
+
+def _in_part(now: datetime) -> Sequence[InPart]:
+    look, written = _last_look_at_pools.value, event_log.newest((SLICES,))
+    if look is None or look.is_over(now, written):
+        columns = ("driver", "name", "node_name", "slices_seen", "slices_expected", "generation")
+        found = list(Pool.objects.filter(complete=False).values_list(*columns))
+        look = _last_look_at_pools.value = _Look(now, written, found)
+    return look.found
 
 
 def _unpublished(now: datetime) -> Sequence[Unpublished]:

@@ -13,18 +13,18 @@ read from the log, which every worker shares and no restart loses. (Upstream kee
 change, and begins anew when it restarts.) Time passes without events, so this is a sweep only.
 Upstream: pkg/controller/nodelifecycle/node_lifecycle_controller.go, pkg/controller/tainteviction/taint_eviction.go.
 
-A sweep asks once for the age of all Leases and once for the revisions of all nodes, and reads the nodes that were
-written since the last sweep. Only of nodes whose Lease is old, and that are not marked for it yet, the log is asked for
-their last report: all of them together, one state further back with each question. Which pods are on tainted nodes is
-asked of the index; a pod's document is read when it is first seen, when the taints of its node change, and again after
-a while, because tolerations may be added. So a thousand silent nodes whose pods stay for five minutes cost one question
-a sweep, and each pod one read. Nodes are marked, and pods evicted, so many in a transaction; between two of these
-everybody else may write.
+A sweep asks the log which nodes were written since the last one, and reads these. It judges them, and the nodes whose
+Lease was old when it was last looked at; all nodes only once the oldest of the other Leases may be overdue. Only of
+nodes whose Lease is old, and that are not marked for it yet, the log is asked for their last report: all of them
+together, one state further back with each question. Which pods are on tainted nodes is asked of the index; a pod's
+document is read when it is first seen, when the taints of its node change, and again after a while, because tolerations
+may be added. So a thousand silent nodes whose pods stay for five minutes cost one question a sweep, and each pod one
+read. Nodes are marked, and pods evicted, so many in a transaction; between two of these everybody else may write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -51,7 +51,7 @@ from manciple.controllers import metrics
 from manciple.controllers.coordination import looked_after
 from manciple.controllers.declaration import DELETING, Controller, batches
 from manciple.per_process import PerProcess
-from manciple.store import history, objects, sql
+from manciple.store import event_log, history, objects, records, sql
 from manciple.store.objects import Writer, decoded
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, condition_of, timestamp
@@ -235,31 +235,67 @@ BATCH = 100
 MOST = 1000
 #: How many states back the last report of a node is searched for; where it is older still, the next sweep knows.
 DEPTH = 10
+#: Writes of nodes, and deletions, that one question to the log tells of.
+MOST_TOLD = 1000
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 #: What the sweep itself goes on to look at.
 LOOKING = frozenset({"sweep_nodes"})
 
 
 class NodeCache:
-    """What this process knows of the nodes: as much of each as its health depends on, and when its pods have to go."""
+    """What this process knows of the nodes: as much of each as its health depends on, and when its pods have to go.
+
+    nodes: by name. tainted: those of them that pods have to leave. doubtful: the names of those that are to be judged
+    now. The others need not be before `due`: their Leases, renewed since or not, are not overdue until then.
+    """
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {}
+        self.nodes: dict[str, Node] = {}
+        self.tainted: dict[str, Node] = {}
         self.residents = Residents()
+        self.doubtful: set[str] = set()
+        self.judged_at = self.due = LONG_AGO
+        self._revision: int | None = None
 
-    def read(self) -> Mapping[str, Node]:
-        """All nodes as they are now, by name; documents are read of those that were written since the last call."""
-        revisions = history.revisions(kind(NODES))
-        stale = {
-            revision
-            for name, revision in revisions.items()
-            if name not in self._nodes or self._nodes[name].metadata.resource_version != str(revision)
-        }
+    def read(self) -> None:
+        """Bring the nodes up to date; documents are read of those that were written since the last call."""
+        written = event_log.since(self._revision, self._written_after)
+        if written is None:
+            self._revision = event_log.latest_revision()
+            revisions = history.revisions(kind(NODES))
+            names = self.nodes.keys() | revisions.keys()
+        else:
+            names = {one.fields["metadata.name"] for one in written.changes}
+            revisions = history.revisions(kind(NODES), names=_if_few(names)) if names else {}
+            self._revision = written.revision
+        self.doubtful |= names
+        for name in names - revisions.keys():
+            self._forget(name)
+        known = {name: self.nodes[name].metadata.resource_version for name in names & self.nodes.keys()}
+        stale = {revisions[name] for name in names & revisions.keys() if known.get(name) != str(revisions[name])}
         for state in history.states_at(stale).values():
             node = _abridged(codec.decode_text(Node, state.text))
-            self._nodes[node.metadata.name] = node
-        self._nodes = {name: node for name, node in self._nodes.items() if name in revisions}
-        return self._nodes
+            self._forget(name := node.metadata.name)
+            self.nodes[name] = node
+            if any(taint.effect == "NoExecute" for taint in node.spec.taints):
+                self.tainted[name] = node
+
+    def _written_after(self, revision: int) -> event_log.Stretch[records.Sketch]:
+        changes, more = list[records.Sketch](), True
+        while more:
+            stretch = event_log.sketches_after(revision, resources=(NODES,), limit=MOST_TOLD)
+            changes += (one for one in stretch.changes if one.resource == NODES)
+            revision, more = stretch.revision, stretch.more
+        return event_log.Stretch(changes, revision)
+
+    def _forget(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.tainted.pop(name, None)
+
+
+def _if_few(names: Set[str]) -> frozenset[str] | None:
+    """None for so many that all are asked for."""
+    return frozenset(names) if len(names) <= MOST else None
 
 
 node_cache = PerProcess(NodeCache)
@@ -276,15 +312,14 @@ def _abridged(node: Node) -> Node:
 
 def sweep(now: datetime) -> int:
     """Returns how many nodes and pods were changed, at most about `MOST`."""
-    nodes = node_cache.value.read()
-    if changed := _judge(nodes, now):
-        nodes = node_cache.value.read()
-    tainted = {
-        name: node for name, node in nodes.items() if any(taint.effect == "NoExecute" for taint in node.spec.taints)
-    }
+    cache = node_cache.value
+    cache.read()
+    if changed := _judge(cache, now):
+        cache.read()
+    tainted = cache.tainted
     if not tainted:
         return changed
-    residents, stays = residents_of(tainted), node_cache.value.residents
+    residents, stays = residents_of(tainted), cache.residents
     stays.read(residents, tainted, now)
     unreachable = [one for one in residents if is_marked(tainted[one.node])]
     changed += _doubt(stays.ready(unreachable)[: max(MOST - changed, 0)], now)
@@ -295,12 +330,21 @@ def sweep(now: datetime) -> int:
 # Health --------------------------------------------------------------------------------------------------------------
 
 
-def _judge(nodes: Mapping[str, Node], now: datetime) -> int:
+def _judge(cache: NodeCache, now: datetime) -> int:
     """Mark nodes that fell silent or came back."""
-    renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE)
+    if cache.judged_at <= now < cache.due:
+        names = frozenset(cache.doubtful & cache.nodes.keys())
+        renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=_if_few(names)) if names else {}
+    else:
+        renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE)
+        names, cache.judged_at, cache.due = frozenset(cache.nodes), now, now + GRACE
+    nodes = [cache.nodes[name] for name in names]
+    cache.doubtful = {name for name in names if (at := renewed.get(name)) is None or now - at > GRACE}
+    cache.due = min([cache.due, *(renewed[name] + GRACE for name in names - cache.doubtful)])
     suspects = [
-        node for name, node in nodes.items() if judged(node, _presumed(renewed.get(name), now), now) is not node
+        node for node in nodes if judged(node, _presumed(renewed.get(node.metadata.name), now), now) is not node
     ]
+    cache.doubtful |= {node.metadata.name for node in suspects}
     signs = _signs(suspects, renewed, now)
     wrong = [node.metadata.name for node in suspects if judged(node, signs[node.metadata.name], now) is not node]
     return sum(_judge_batch(batch, now) for batch in batches(wrong[:MOST], BATCH))

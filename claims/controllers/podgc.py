@@ -89,11 +89,15 @@ def _departures(names: Iterable[str]) -> dict[str, datetime]:
 
 
 def _leaving() -> Iterable[Key]:
-    """The pods being deleted that never had a node, or whose node may be out of service. Two queries."""
-    tainted = NodeRow.objects.filter(ready=False).exclude(taints=[]).values_list("name", "taints")
-    out = [name for name, taints in tainted if any(taint["key"] == OUT_OF_SERVICE for taint in taints)]
-    found = models.Pod.objects.filter(deleting=True, node_name__in=["", *out])
-    return found.values_list("namespace", "name")
+    """The pods being deleted that never had a node, or whose node may be out of service. A query, and one for each
+    hundred of their nodes.
+    """
+    leaving = list(models.Pod.objects.filter(deleting=True).values_list("namespace", "name", "node_name"))
+    out = {""}
+    for names in sql.chunks(sorted({node for *_, node in leaving} - out), BATCH):
+        tainted = NodeRow.objects.filter(ready=False, name__in=names).exclude(taints=[]).values_list("name", "taints")
+        out |= {name for name, taints in tainted if any(taint["key"] == OUT_OF_SERVICE for taint in taints)}
+    return [(namespace, name) for namespace, name, node in leaving if node in out]
 
 
 def _missing(pods: QuerySet[models.Pod]) -> Iterable[Key]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar, cast
 
@@ -53,6 +53,8 @@ class QuotaView(View):
     def __init__(self) -> None:
         #: namespace -> quota -> whether its status tells of all of its limits
         self._counted: dict[str, dict[str, bool]] = defaultdict(dict)
+        #: the namespaces with one that does not
+        self.uncounted: set[str] = set()
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - there is one
         for quota in objects:
@@ -66,27 +68,38 @@ class QuotaView(View):
                 self._put(cast("ResourceQuota", change.object))
 
     def _put(self, quota: ResourceQuota) -> None:
-        self._counted[quota.metadata.namespace][quota.metadata.name] = is_counted(quota)
+        namespace = quota.metadata.namespace
+        self._counted[namespace][quota.metadata.name] = is_counted(quota)
+        self._note(namespace)
 
     def _remove(self, quota: ApiObject) -> None:
         namespace, name = quota.metadata.namespace, quota.metadata.name
         self._counted[namespace].pop(name, None)
+        self._note(namespace)
         if not self._counted[namespace]:
             del self._counted[namespace]
 
-    def namespaces(self) -> dict[str, bool]:
-        """Those with quotas, and whether all of these are counted."""
-        return {namespace: all(found.values()) for namespace, found in self._counted.items()}
+    def _note(self, namespace: str) -> None:
+        if all(self._counted[namespace].values()):
+            self.uncounted.discard(namespace)
+        else:
+            self.uncounted.add(namespace)
+
+    @property
+    def namespaces(self) -> Set[str]:
+        """Those with quotas."""
+        return self._counted.keys()
 
 
 following = Follower(QuotaView)
 
 
 class QuotaCounts:
-    """When this process counted each namespace last, and by which classes."""
+    """When this process counted each namespace last, and by which classes. due: none of them is late before."""
 
     def __init__(self) -> None:
         self.counted_at: dict[str, datetime] = {}
+        self.due = LONG_AGO
         self.classes: ExtendedNames = {}
 
 
@@ -96,12 +109,12 @@ counts = PerProcess(QuotaCounts)
 def reconcile(now: datetime) -> int:
     """Returns how many quotas said something wrong, and how many pods count no longer."""
     with following.view() as view:
-        namespaces = view.namespaces()
+        namespaces, uncounted = frozenset(view.namespaces), frozenset(view.uncounted)
     if not namespaces:
         counts.reset()
         return 0
     wrong = _give_up(namespaces, now)
-    for (namespace,) in batches(_due(namespaces, now), 1):
+    for (namespace,) in batches(_due(namespaces, uncounted, now), 1):
         try:
             wrong += recount(namespace)
         except Expired as error:
@@ -111,14 +124,16 @@ def reconcile(now: datetime) -> int:
     return wrong
 
 
-def _due(namespaces: Mapping[str, bool], now: datetime) -> list[str]:
+def _due(namespaces: frozenset[str], uncounted: frozenset[str], now: datetime) -> list[str]:
     """The namespaces that have to be counted now, those first that are not counted."""
-    classes = _classes()
-    if classes != counts.value.classes:
-        counts.value.counted_at, counts.value.classes = {}, classes
-    counts.value.counted_at = {name: at for name, at in counts.value.counted_at.items() if name in namespaces}
-    uncounted = [name for name, counted in namespaces.items() if not counted]
-    late = [name for name in namespaces if counts.value.counted_at.get(name, LONG_AGO) <= now - SYNC_PERIOD]
+    classes, known = _classes(), counts.value
+    if classes != known.classes:
+        known.counted_at, known.classes = {}, classes
+    late = set(namespaces - known.counted_at.keys())
+    if now >= known.due:
+        known.counted_at = {name: at for name, at in known.counted_at.items() if name in namespaces}
+        late |= {name for name, at in known.counted_at.items() if at <= now - SYNC_PERIOD}
+        known.due = min([now, *known.counted_at.values()]) + SYNC_PERIOD
     return list(dict.fromkeys(sorted(uncounted) + sorted(late)))
 
 

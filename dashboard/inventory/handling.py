@@ -17,13 +17,13 @@ from django.db.models import Case, Q, Value, When
 from dashboard.kit.forms import PageForm, code_area, code_input
 from dashboard.kit.suggestions import did_you_mean
 from dashboard.models import IncidentComment, IncidentHandling
-from inventory.impairments import HELD_TWICE, INCOMPLETE
+from inventory.impairments import CONTESTED, HELD_TWICE, INCOMPLETE
 from inventory.models import Incident
 
 #: severity -> its label, the worst first.
 SEVERITIES: Mapping[str, str] = {"critical": "Critical", "major": "Major", "minor": "Minor"}
 #: What is wrong by itself, whatever the devices do.
-_WRONG = (INCOMPLETE, HELD_TWICE)
+_WRONG = (INCOMPLETE, HELD_TWICE, CONTESTED)
 #: Unhealthy devices, unreachable nodes, incomplete pools, devices held twice: major unless somebody rates them.
 BROKEN = Q(unhealthy=True) | Q(driver="", pool="", node__gt="") | Q(key__in=_WRONG)
 #: In place of a name: incidents that nobody is on.

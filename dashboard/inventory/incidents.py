@@ -2,7 +2,7 @@
 who acknowledged them.
 
 - `/incidents`: open ones that nobody has acknowledged first. `?state=open|acknowledged|closed`, `?node=`, `?class=`,
-  `?cause=` and `?device=DRIVER/POOL/DEVICE` narrow the list.
+  `?cause=`, `?device=DRIVER/POOL/DEVICE` and `?within=` (a time in which it lasted) narrow the list.
 - `/incidents/ID`: one, with each of its devices.
 - `/incidents/ID/handle`, `/incidents/ID/comment`: POST of severity and assignee, and of a comment
   (`dashboard.inventory.handling`). `?severity=` and `?assignee=` narrow the list.
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib import messages
@@ -30,6 +30,7 @@ from django.db.models.functions import Coalesce, Concat
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from claims.devices.cache import DeviceSnapshot, read_devices
@@ -64,9 +65,10 @@ STATE_OF_SOURCE: Mapping[str, DeviceState] = {
     SOURCES.NODE: DeviceState.UNREACHABLE,
     SOURCES.POOL: DeviceState.UNPUBLISHED,
     SOURCES.CLAIM: DeviceState.RESERVED,
+    SOURCES.GUARD: DeviceState.RESERVED,
 }
 #: What says so -> what an incident of it is called, where the state of the device does not tell.
-NAME_OF_SOURCE: Mapping[str, str] = {SOURCES.CLAIM: "Held twice"}
+NAME_OF_SOURCE: Mapping[str, str] = {SOURCES.CLAIM: "Held twice", SOURCES.GUARD: "Contested"}
 #: Where an incident stands -> its label, the most urgent first.
 STANDINGS: Mapping[str, str] = {"open": "Open", "acknowledged": "Acknowledged", "closed": "Closed"}
 #: Devices of one incident that are described, and past allocations that are read for them.
@@ -77,6 +79,8 @@ PAGE, LONGEST_NOTE = 50, 1000
 MOST_OPEN, MOST_PICKED = 5000, 500
 #: Slices and rules, what pods hold, and the clock: no log has the acknowledgements of others.
 TOPICS = "slices claims: pods: clock"
+#: The days that a filter names -> how many before today they begin.
+WITHIN: Mapping[str, int] = {"Today": 0, "Since yesterday": 1, "7 days": 6, "30 days": 29}
 #: The cause of reports, which have no taint.
 REPORTED = "reported by agents"
 
@@ -148,8 +152,8 @@ class ImpairedSpan:
             return f"the Lease of node {self.row.node}"
         if self.row.source == SOURCES.POOL:
             return "its ResourceSlices"
-        if self.row.source == SOURCES.CLAIM:
-            return "the claims"
+        if self.row.source in (SOURCES.CLAIM, SOURCES.GUARD):
+            return "the claims" if self.row.source == SOURCES.CLAIM else "the guard"
         reported = self.row.source == SOURCES.REPORT
         return "the node's agent, with a pod that uses it" if reported else f"driver {self.row.driver}"
 
@@ -373,6 +377,12 @@ def incidents() -> QuerySet[Any]:
     )
 
 
+def lasting_since(days: int, now: datetime) -> Q:
+    """Those that had not ended when a day of the reader's zone began. days: how many before today that day is."""
+    midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
+    return Q(ended_at=None) | Q(ended_at__gte=midnight - timedelta(days=days))
+
+
 def with_cause(rows: QuerySet[Any], cause: str) -> QuerySet[Any]:
     """cause: as the filter names it (`causes`)."""
     named = Case(
@@ -574,6 +584,7 @@ class IncidentQuery(ListQuery):
     device: str = parameter("device")
     severity: str = parameter("severity", known=SEVERITIES)
     assignee: str = parameter("assignee")
+    within: str = parameter("within", known=WITHIN)
 
 
 def _affected(row: IncidentRow) -> str:
@@ -623,6 +634,8 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
         matching &= handling.rated(query.severity)
     if query.assignee:
         matching &= handling.assigned(query.assignee)
+    if query.within:
+        matching &= lasting_since(WITHIN[query.within], datetime.now(UTC))
     by_cause, rows = counted_by_cause(matching), incidents().filter(matching).select_related("handling")
     if query.cause:
         rows = with_cause(rows, query.cause)
@@ -642,6 +655,7 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
         read=lambda part: described(person, rows[part], snapshot),
         page=page,
         filters=(
+            Filter("within", "Within", query.within, every="At any time", options=list(WITHIN)),
             Filter("node", "Node", query.node, every="All nodes", options=sorted(nodes, key=natural)),
             Filter("class", "Class", query.device_class, every="All classes", options=list(class_selectors())),
             Filter("cause", "Cause", query.cause, every="All causes", options=sorted(named)),

@@ -13,6 +13,7 @@ from typing import Any, NotRequired, TypedDict
 
 import yaml
 
+from dashboard.kit.forms import plain
 from manciple.wire import codec
 from manciple.wire.errors import ApiError
 
@@ -233,7 +234,7 @@ class Finding(TypedDict):
 
 
 def finding(line: int, column: int, message: str, *, hint: str = "") -> Finding:
-    said = Finding(line=line, column=column, severity="error", message=message)
+    said = Finding(line=line, column=column, severity="error", message=plain(message))
     return Finding(**said, hint=hint) if hint else said
 
 

@@ -21,13 +21,16 @@ from django.views.decorators.http import require_http_methods
 from manciple.wire.errors import ApiError
 from manciple.wire.quantity import FORMAT_MESSAGE
 
-_PATTERN = re.compile(r"(,\s+|(?<=\(e\.g\. ))regex used for validation is '[^']*'")
+#: How the API quotes a regular expression: behind examples, alone, and for the names of sysctls.
+_PATTERN = re.compile(r",? *regex used for validation is '.*?'(?=\))")
+_SYSCTL = re.compile(r" and match regex \^\S*\$")
 
 
 def plain(error: str) -> str:
     """What the API says against a value, without the regular expressions that it quotes."""
     error = error.replace(FORMAT_MESSAGE, "write an amount such as 8, 500m or 10Gi")
-    return _PATTERN.sub("", error).replace(" (e.g. )", "").replace("',  or '", "' or '")
+    error = _SYSCTL.sub(", in lower case: letters, digits, '-', '_', '.' and '/'", error)
+    return _PATTERN.sub("", error).replace(" (e.g.)", "").replace(" ()", "").replace("',  or '", "' or '")
 
 
 class PlacedField(BoundField):

@@ -239,7 +239,8 @@ def state_tabs(
 @dataclass(frozen=True, kw_only=True)
 class ListColumn(Generic[T]):
     """sort: what the address calls sorting by it, "" where nobody would; key: by what, where the rows are in memory;
-    text: of a row of the table, what the file says; extra: drawn only for whoever asks for it (`table.shown`).
+    text: of a row of the table, what the file says; extra: drawn only for whoever asks for it. Its cells
+    stand under `table.shown`, or under `table.drawn` where only some addresses have it as an extra one.
     """
 
     title: str
@@ -398,7 +399,7 @@ class Table(Generic[T]):
 
     @property
     def heads(self) -> list[Head]:
-        return [self._head(column) for column in self.columns if not column.extra or column.name in self.shown]
+        return [self._head(column) for column in self.columns if column.name in self.drawn]
 
     @cached_property
     def choices(self) -> list[ColumnChoice]:
@@ -422,6 +423,11 @@ class Table(Generic[T]):
     def shown(self) -> set[str]:
         """Names of the columns that are shown."""
         return {one.name for one in self.choices if one.shown}
+
+    @cached_property
+    def drawn(self) -> set[str]:
+        """Names of the columns that have cells, shown or not: a script shows and hides them."""
+        return {one.name for one in self.choices if one.place}
 
     @property
     def csv_url(self) -> str:

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from django.http import HttpRequest, HttpResponse
 
 from dashboard.kit.differences import DiffLine
+from dashboard.kit.forms import plain
 from dashboard.kit.rendering import PageContext, render_page
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import DeleteOptions, Preconditions
@@ -115,7 +116,7 @@ def only_with(uid: str) -> DeleteOptions | None:
 def not_changed(refusal: ApiError, *, noun: str) -> str:
     """What the API says, with what to do next."""
     if refusal.reason == "Conflict":
-        return f"Nothing was changed: {refusal.message}. Review the current {noun}."
+        return f"Nothing was changed: {plain(refusal.message)}. Review the current {noun}."
     if refusal.reason == "NotFound":
         return f"Nothing was changed: the {noun} no longer exists."
-    return f"Nothing was changed: {refusal.message}"
+    return f"Nothing was changed: {plain(refusal.message)}"

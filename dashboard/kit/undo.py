@@ -20,7 +20,7 @@ from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 from msgspec import structs
 
-from dashboard.kit.forms import posted_from
+from dashboard.kit.forms import plain, posted_from
 from dashboard.kit.guards import authorizes
 from dashboard.templatetags.kit import counted
 from manciple.api import verbs
@@ -202,7 +202,7 @@ def undo_act(request: HttpRequest) -> HttpResponse:
         try:
             steps = take_back(offer.steps, person_of(request).identity)
         except ApiError as refusal:
-            messages.error(request, f"Nothing more was undone: {refusal.message}")
+            messages.error(request, f"Nothing more was undone: {plain(refusal.message)}")
         else:
             dismiss(request)
             messages.success(request, f"Undone ({counted(len(steps), 'change')}): “{offer.said}”")

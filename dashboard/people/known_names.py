@@ -55,6 +55,10 @@ def unknown_group(name: str) -> str:
     return f"Nobody is in group {name}, and no binding names it.{meant}"
 
 
+def unknown_person(name: str) -> str:
+    return "" if name in people() else f"Nobody called {name} has an account here.{did_you_mean(name, people())}"
+
+
 def unknown_user(name: str) -> str:
     """Of any user of the API: a person, a node, a service account."""
     if account := account_of(name):

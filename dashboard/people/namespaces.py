@@ -32,7 +32,7 @@ from claims.causes.next_steps import Topic, topic_of
 from claims.kinds.disruption_budgets import DISRUPTION_ALLOWED, SYNC_FAILED, PodDisruptionBudget
 from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from dashboard.capacity.quotas import QuotaLine, may_read, read_quotas
-from dashboard.kit.forms import PageForm, code_input, posted_from
+from dashboard.kit.forms import PageForm, code_input, plain, posted_from
 from dashboard.kit.guards import namespaced
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from dashboard.kit.meters import MeterCharts, asked_window, draw
@@ -621,4 +621,4 @@ def delete_namespace(request: HttpRequest, name: str) -> HttpResponse:
 def _refused(request: HttpRequest, name: str, refusal: ApiError) -> HttpResponse:
     if refusal.reason == "NotFound":
         raise Http404(refusal.message)
-    return _draw(request, name, complaint=refusal.message)
+    return _draw(request, name, complaint=plain(refusal.message))

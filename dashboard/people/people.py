@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, cast
 
 from django import forms
@@ -201,7 +202,6 @@ class StandingForm(_GroupsForm):
         return Standing(**self.cleaned_data)
 
 
-UNPROCESSABLE = 422
 _KUBECONFIG = ", so HOME/kubeconfig no longer works"
 COLUMNS = (
     ListColumn[PersonRow](title="Name", sort="name", text=lambda row: row.name),
@@ -221,10 +221,13 @@ def list_people(request: HttpRequest) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeopleContext(ListContext):
-    """shown: the person that is open, with their tokens and what can be changed of them (`standing`)."""
+    """shown: the person that is open, with their tokens and what can be changed of them (`standing`); unknown: that the
+    address names nobody, and who is probably meant.
+    """
 
     query: PeopleQuery
     shown: PersonRow | None
+    unknown: str
     tokens: Iterable[Token]
     standing: StandingForm | None
     invitation: InvitationForm
@@ -265,6 +268,7 @@ def _draw(
         query=query,
         table=table,
         shown=shown,
+        unknown="" if shown or not query.who else known_names.unknown_person(query.who),
         tokens=tokens_of(shown.user) if shown else (),
         standing=standing or (StandingForm.of(shown) if shown else None),
         invitation=invitation or InvitationForm.into(query.group),
@@ -272,7 +276,8 @@ def _draw(
         close_url=query.url(who=""),
     )
     refused = bool((invitation and invitation.errors) or (standing and standing.errors))
-    return show_list(request, "people/people/list.html", context, status=UNPROCESSABLE if refused else 200)
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if refused else HTTPStatus.NOT_FOUND if context.unknown else HTTPStatus.OK
+    return show_list(request, "people/people/list.html", context, status=status)
 
 
 @administrators_only

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_safe
 from msgspec import structs
 
 from dashboard.kit import undo
-from dashboard.kit.forms import code_input, posted_from
+from dashboard.kit.forms import code_input, plain, posted_from
 from dashboard.kit.guards import authorizes
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from dashboard.kit.preferences import opens_as_usual
@@ -657,7 +657,7 @@ def take_role(request: HttpRequest, name: str) -> HttpResponse:
     except NotFound as gone:
         raise Http404(f"{taken.name} no longer has {name} by {binding}.") from gone
     except ApiError as refusal:
-        return draw_role(request, name, None, refusal.message)
+        return draw_role(request, name, None, plain(refusal.message))
     undo.offer(request, f"{name} was removed from {taken.name}.", [step])
     return redirect(held.url)
 

@@ -30,6 +30,7 @@ from dashboard.inventory.nodes.queries import pods_on
 from dashboard.inventory.taint_rules import RuleChange, effect_of
 from dashboard.kit import undo
 from dashboard.kit.evictions import Leaving, kept_back, read_kept, told_of
+from dashboard.kit.forms import plain
 from dashboard.kit.guards import authorizes
 from dashboard.kit.previews import ActionEffect, Consequence, Link, only_with
 from dashboard.kit.rendering import PageContext, render_page
@@ -325,7 +326,7 @@ def _delete(one: PickedObject, person: Person, _act: str) -> Outcome:
         options, identity = only_with(one.uid), person.identity
         verbs.delete(kind(one.resource), namespace=one.namespace, name=one.name, identity=identity, options=options)
     except ApiError as refusal:
-        return None, "" if refusal.reason == "NotFound" else refusal.message
+        return None, "" if refusal.reason == "NotFound" else plain(refusal.message)
     return undo.UndoStep.of(kind(one.resource), one.object, None), ""
 
 
@@ -333,7 +334,7 @@ def _change_node(one: PickedObject, person: Person, act: str) -> Outcome:
     try:
         after = verbs.modify(kind(NODES), partial(_changed, act=act), name=one.name, identity=person.identity).object
     except ApiError as refusal:
-        return None, refusal.message
+        return None, plain(refusal.message)
     same = one.object.metadata.resource_version == after.metadata.resource_version
     return None if same else undo.UndoStep.of(kind(NODES), one.object, after), ""
 

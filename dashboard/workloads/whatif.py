@@ -28,6 +28,7 @@ from claims.devices.states import DeviceState
 from claims.kinds.pods import PodResourceClaim
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec
 from dashboard.kit.differences import Finding, dump
+from dashboard.kit.forms import plain
 from dashboard.kit.guards import begin_costly, listing
 from dashboard.kit.previews import Link
 from dashboard.kit.rendering import ValueContext, render_page
@@ -57,6 +58,7 @@ from manciple.wire.errors import ApiError
 from manciple.wire.quantity import whole
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, TEMPLATES, kind
 from manciple.wire.validation import natural
+from scheduling.allocator.problem import MAX_RESULTS
 from scheduling.judgement import TO_REHEARSE
 from scheduling.rehearsal.simulation import (
     MOST_NODES,
@@ -87,6 +89,8 @@ from scheduling.rehearsal.workload import (
 LONGEST_LINK, LONGEST_TEXT = 6_000, 256 * 1024
 #: Nodes and classes in the form's choices.
 LISTED = 1_000
+#: Characters of what is no number that are shown.
+LONGEST_NUMBER = 20
 #: Nodes of the answer, replicas on them, devices that are drawn of a node, topology domains.
 SHOWN_NODES, SHOWN_REPLICAS, DRAWN, DOMAINS = 60, 200, 16, 12
 #: Pods that are written, at most.
@@ -117,7 +121,7 @@ def unpacked(value: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is to be rehearsed. `workload` is None if it cannot be: `findings` or `error` say why."""
+    """What is to be rehearsed. findings, error: why it cannot be. typed: parameter -> text that is no number for it."""
 
     about: str = ""  # "pod", "claim", "template", "text" or ""
     name: str = ""
@@ -129,6 +133,7 @@ class Asked:
     nodes: int = 0
     error: str = ""
     findings: tuple[Finding, ...] = ()
+    typed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_too_long(self) -> bool:
@@ -161,10 +166,13 @@ class Asked:
 def asked_of(request: HttpRequest, person: Person) -> Asked:
     """The question of a request, as far as the person may ask it."""
     query: QueryValues = request.POST if request.method == "POST" else request.GET
+    wrong = dict(_no_numbers(query))
     asked = Asked(
-        replicas=_number(query.get("replicas", ""), 1, 1, MOST_REPLICAS),
-        nodes=_number(query.get("nodes", ""), 0, 0, MOST_NODES),
+        replicas=1 if "replicas" in wrong else whole(query.get("replicas", "").strip()) or 1,
+        nodes=0 if "nodes" in wrong else whole(query.get("nodes", "").strip()) or 0,
         shape=query.get("shape", "").strip(),
+        error=" ".join(wrong.values()),
+        typed={name: query.get(name, "").strip() for name in wrong},
     )
     sent = query.get("yaml", "")
     text = sent.replace("\r\n", "\n") if request.method == "POST" else unpacked(sent)
@@ -203,12 +211,23 @@ def _of_text(asked: Asked, person: Person, changes: Changes) -> Asked:
     return replace(asked, workload=workload, changes=meant(changes, workload.claims))
 
 
-def _number(text: str, default: int, least: int, most: int) -> int:
-    number = whole(text)
-    return default if number is None else min(max(number, least), most)
+def _no_numbers(query: QueryValues) -> Iterator[tuple[str, str]]:
+    """(parameter, what is wrong with it)"""
+    for name in query:
+        word, _, key = name.partition(".")
+        label, least, most = {
+            "replicas": ("Replicas", 1, MOST_REPLICAS),
+            "nodes": ("More nodes", 0, MOST_NODES),
+            "count": (f"Devices of {key}", 1, MAX_RESULTS),
+        }.get(word, ("", 0, 0))
+        text = query.get(name, "").strip()
+        number = whole(text)
+        if label and text and (number is None or not least <= number <= most):
+            yield name, f"{label}: {text[:LONGEST_NUMBER]} is no whole number from {least} to {most:,}."
 
 
 def _sentence(text: str) -> str:
+    text = plain(text)
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
@@ -599,7 +618,7 @@ def what_if(request: HttpRequest) -> HttpResponse:
     revision, person = latest_revision(), person_of(request)
     asked = asked_of(request, person)
     answer, error = None, asked.error
-    if (workload := asked.workload) is not None:
+    if (workload := asked.workload) is not None and not error:
         begin_costly(request, seconds=TIMEOUT)
         try:
             if asked.nodes and not asked.shape:

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from manciple.access.kinds.secrets import CONFIG_MAP, ConfigMap
 from manciple.access.kinds.service_accounts import DEFAULT_NAME, SERVICE_ACCOUNT, ServiceAccount
-from manciple.store import hooks, objects
+from manciple.per_process import PerProcess
+from manciple.store import event_log, hooks, objects, sql
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.wire.base import ObjectMeta
@@ -53,11 +54,37 @@ def complete_new(writer: Writer, write: Write) -> None:
     _publish(writer, name, authority(), identity=SYSTEM)
 
 
+#: (a certificate, the revision at which this process saw it in all namespaces that it does not ask about again)
+_seen = PerProcess(lambda: ("", 0))
+_WITHOUT_ACCOUNT = """
+    SELECT n.name FROM store_storedobject n
+    LEFT JOIN store_storedobject a ON a.resource = %s AND a.namespace = n.name AND a.name = %s
+    WHERE n.resource = %s AND n.namespace = '' AND a.uid IS NULL
+"""
+_WITH_SUSPECT_CERTIFICATE = """
+    SELECT n.name FROM store_storedobject n
+    LEFT JOIN store_storedobject c ON c.resource = %s AND c.namespace = n.name AND c.name = %s
+    WHERE n.resource = %s AND n.namespace = '' AND (c.uid IS NULL OR c.event_id > %s)
+"""
+
+
 def restore() -> int:
-    """Bring every namespace to what it should have; returns how many objects were written."""
+    """Bring every namespace to what it should have; returns how many objects were written.
+
+    The database finds those that lack something, or whose certificate was written since it was last seen.
+    """
     certificate = authority()
-    alive = [item.name for item in objects.list(registry.by_resource(NAMESPACES)).items if not item.deleting]
-    return sum(_restore(name, certificate) for name in _incomplete(alive, certificate))
+    known, revision = _seen.value
+    now = event_log.latest_revision()
+    names = {name for (name,) in sql.fetch(_WITHOUT_ACCOUNT, [SERVICE_ACCOUNTS, DEFAULT_NAME, NAMESPACES])}
+    if certificate:
+        asked = [CONFIG_MAPS, ROOT_CA, NAMESPACES, revision if known == certificate else 0]
+        names |= {name for (name,) in sql.fetch(_WITH_SUSPECT_CERTIFICATE, asked)}
+    found = objects.get_many(registry.by_resource(NAMESPACES), [("", name) for name in names])
+    alive = [item.name for item in found if not item.deleting]
+    written = sum(_restore(name, certificate) for name in _incomplete(alive, certificate))
+    _seen.value = (certificate, now)
+    return written
 
 
 def _restore(name: str, certificate: str) -> int:

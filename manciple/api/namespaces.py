@@ -68,21 +68,25 @@ def register() -> None:
 
 
 class _Namespaces(View):
-    """Name -> whether it is being deleted."""
+    """terminating: name -> whether it is being deleted. leaving: the names of those that are."""
 
     resources: ClassVar[Sequence[str]] = (NAMESPACES,)
 
     def __init__(self) -> None:
         self.terminating: dict[str, bool] = {}
+        self.leaving: set[str] = set()
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - there is one
         for obj in objects:
-            self.terminating[obj.metadata.name] = obj.metadata.deletion_timestamp is not None
+            name, leaves = obj.metadata.name, obj.metadata.deletion_timestamp is not None
+            self.terminating[name] = leaves
+            (self.leaving.add if leaves else self.leaving.discard)(name)
 
     def apply(self, changes: Sequence[Written]) -> None:
         for change in changes:
             if change.type == "DELETED":
                 self.terminating.pop(change.object.metadata.name, None)
+                self.leaving.discard(change.object.metadata.name)
             else:
                 self.fill(change.resource, (change.object,))
 
@@ -194,7 +198,7 @@ def sweep(now: datetime) -> int:
     """Bring every terminating namespace as far as it may be by `now`; returns how many are gone."""
     kind = registry.by_resource(NAMESPACES)
     with _following.view() as known:
-        leaving = sorted(name for name, terminating in known.terminating.items() if terminating)
+        leaving = sorted(known.leaving)
     gone = 0
     for stored in objects.get_many(kind, [("", name) for name in leaving]):
         if not stored.deleting:  # gone since, and another one has its name

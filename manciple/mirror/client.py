@@ -77,8 +77,13 @@ class Remote:
     def close(self) -> None:
         self._http.close()
 
-    def get(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "") -> bytes:
-        """The body of the answer. Raises: RemoteFailure, with the code of an answer that is an error."""
+    def get(
+        self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "", patient: bool = True
+    ) -> bytes:
+        """The body of the answer. patient: ask again where the server is busy.
+
+        Raises: RemoteFailure, with the code of an answer that is an error.
+        """
         for attempt in range(RETRIES + 1):
             used = self._http
             response = self._answer(used, path, params, accept)
@@ -88,7 +93,7 @@ class Remote:
             if code == httpx.codes.UNAUTHORIZED and self._renewed(used):
                 continue
             wait = _retry_after(response) if code in _BUSY else None
-            if wait is None or attempt == RETRIES:
+            if wait is None or attempt == RETRIES or not patient:
                 break
             time.sleep(min(wait, LONGEST_WAIT))
         raise self._refusal(path, response)

@@ -1,13 +1,14 @@
 """What a mirror remembers of the cluster that it copies; the tables of every other installation are empty.
 
-Only `replicator` and its parts write here, everybody else reads through `standing`. No document tells any of it:
-`reindex` leaves these rows alone.
+Only `replicator` and its parts write here, everybody else reads through `standing`; what the guard remembers is its own
+(`manciple.mirror.guard`). No document tells any of it: `reindex` leaves these rows alone.
 """
 
 from __future__ import annotations
 
 from django.db import models
 
+from inventory.models import DRIVER, LABEL, NAME, UID
 from manciple.mirror.sources import Reach
 
 
@@ -64,3 +65,64 @@ class RemoteStatus(models.Model):
 
     def __str__(self) -> str:
         return f"{self.context} at {self.server}"
+
+
+class DevicePromise(models.Model):
+    """A device, or a share of it, that the guard has let a claim have, and that the copy may not show yet."""
+
+    claim_uid = models.CharField(max_length=UID)
+    namespace = models.CharField(max_length=LABEL)
+    claim = models.CharField(max_length=NAME)
+    #: of all that the allocation holds: what one write gives a claim is promised together
+    digest = models.CharField(max_length=32)
+    #: the remote's version of the claim that the write was to replace
+    before = models.TextField()
+    #: in POSIX seconds
+    promised_at = models.FloatField()
+    driver = models.CharField(max_length=DRIVER)
+    pool = models.CharField(max_length=NAME)
+    device = models.CharField(max_length=LABEL)
+    node = models.CharField(max_length=NAME)  # the single node that the allocation names; ""
+    share_id = models.CharField(max_length=UID)  # "" where the device is not shared
+    consumed_capacity = models.JSONField()
+    #: the device is promised to this claim alone; not so while the guard only watches
+    exclusive = models.BooleanField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["driver", "pool", "device", "node"],
+                condition=models.Q(exclusive=True),
+                name="device_promised_once",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["driver", "pool"], name="device_promise_pool"),
+            models.Index(fields=["claim_uid"], name="device_promise_claim"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device} to {self.namespace}/{self.claim}"
+
+
+class GuardFinding(models.Model):
+    """A write that gave something twice: refused, or let through by a guard that only watches."""
+
+    at = models.DateTimeField()
+    namespace = models.CharField(max_length=LABEL)
+    claim = models.CharField(max_length=NAME)
+    #: the identity that wrote
+    author = models.TextField()
+    refused = models.BooleanField()
+    driver = models.CharField(max_length=DRIVER)
+    pool = models.CharField(max_length=NAME)
+    node = models.CharField(max_length=NAME)  # of the pool; "" if it is not on a single node
+    device = models.CharField(max_length=LABEL)
+    #: why, with the names of the claims that hold it
+    message = models.TextField()
+
+    class Meta:
+        indexes = [models.Index(fields=["at"], name="guard_finding_at")]
+
+    def __str__(self) -> str:
+        return self.message

@@ -23,6 +23,8 @@ from manciple.mirror import command, credentials, folders, kubeconfig, listing
 from manciple.mirror.client import Remote
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.folders import Folder, Mark
+from manciple.mirror.guard import options as guard_options
+from manciple.mirror.guard.options import GuardOptions
 from manciple.mirror.kubeconfig import Access
 from manciple.mirror.sources import COPIED, KindState, Reach
 from manciple.processes import database_file, home
@@ -35,6 +37,8 @@ if TYPE_CHECKING:  # at runtime Django is not set up yet
 UNNAMED: Final = "kubernetes"
 #: Answers of a server that knows the user, or does not: another start would be answered the same.
 _REFUSED: Final = (401, 403)
+#: Seconds that the guard waits for the cluster's answer: an API server waits for its own.
+GUARD_TIMEOUT: Final = 1.0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     within.add_argument(
         "--audience", action="append", default=[], metavar="NAME", help="of tokens (default: the API server's)"
     )
+    guard_options.add_options(made)
     command.add_options(made)
     return made
 
@@ -77,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.in_cluster:
             print(f"error: {command.printable(str(failure))}", file=sys.stderr)
         else:
-            command.tell(failure, options)
+            command.tell(failure, options, whatever=True)
         return command.FAILED
 
 
@@ -98,7 +103,9 @@ def _run(options: argparse.Namespace) -> int:
     context = folders.context_name(access)
     folder = Folder(read(HOME, default=folders.default(access, choice)))
     with folder.taken(context, access.cluster.server) as mark:
-        remote = Remote(credentials.complete(access), timeout=options.request_timeout, renew=access_now)
+        complete = credentials.complete(access)
+        remote = Remote(complete, timeout=options.request_timeout, renew=access_now)
+        guard, for_guard = GuardOptions.of(options), Remote(complete, timeout=GUARD_TIMEOUT, renew=access_now)
         try:
             with ThreadPoolExecutor(1) as pool:
                 asked = pool.submit(_features, remote)
@@ -107,11 +114,15 @@ def _run(options: argparse.Namespace) -> int:
             from manciple.processes.mirror_system import MirrorSystem  # noqa: PLC0415 - Django is set up by now
 
             namespace = options.namespace or access.namespace
-            MirrorSystem(remote, folder, mark, namespace=namespace, entrance=entrance(options, remote, context)).run(
-                features
+            system = MirrorSystem(
+                remote, folder, mark, namespace=namespace, entrance=entrance(options, remote, context)
             )
+            if guard.mode:
+                system.guarded(guard, for_guard)
+            system.run(features)
         finally:
             remote.close()
+            for_guard.close()
     return 0
 
 

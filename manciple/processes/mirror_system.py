@@ -4,7 +4,8 @@
  2. bring the database up to date, refuse one of another installation, let them in
  3. take over the features of the cluster, and copy it (`manciple.mirror.leadership`, a thread)
  4. serve; /readyz answers 200 once the cluster was listed, or at once where an earlier copy can be shown
- 5. from then on, have the copy followed: by the worker, with the controllers that run in a mirror, and by open pages
+ 5. from then on, have the copy followed: by the worker, with the controllers that run in a mirror, by open pages, and
+    by the guard (`mirror_guard`) where it is wanted
 
 No node, no standing object and no demo: nothing is here that the cluster does not have.
 """
@@ -43,6 +44,7 @@ from manciple.mirror.client import Remote
 from manciple.mirror.command import printable
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.folders import Folder, Mark, Running
+from manciple.mirror.guard.options import GuardOptions
 from manciple.mirror.leadership import Leadership, is_led
 from manciple.mirror.models import RemoteStatus
 from manciple.mirror.replicator import Replicator
@@ -52,6 +54,7 @@ from manciple.processes import accounts, embedded_worker
 from manciple.processes.home import Home
 from manciple.processes.listeners import Listeners, warm
 from manciple.processes.mirror_entrances import Entrance
+from manciple.processes.mirror_guard import MirrorGuard
 from manciple.refusals import StartRefused
 from manciple.store import objects
 from manciple.store.event_log import Tail
@@ -130,12 +133,17 @@ class MirrorSystem:
     def __init__(self, remote: Remote, folder: Folder, mark: Mark, *, namespace: str, entrance: Entrance) -> None:
         self._folder, self._mark, self._home = folder, mark, Home(folder.path)
         self._context, self._entrance, self._remote = mark.context, entrance, remote
+        self._guard: MirrorGuard | None = None
         self._stopping = threading.Event()
         self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
         self._leadership = Leadership(
             partial(Replicator, remote, sources=COPIED, context=mark.context, namespace=namespace)
         )
         self._copying = threading.Thread(target=self._leadership.run, name="mirror", daemon=True)
+
+    def guarded(self, options: GuardOptions, remote: Remote) -> None:
+        """With the guard. remote: one that gives up soon. Raises: StartRefused."""
+        self._guard = MirrorGuard(options, remote, folder=self._home.path)
 
     def run(self, features: Mapping[str, bool]) -> None:
         """features: of the cluster, as far as it answers. Raises: StartRefused."""
@@ -187,11 +195,13 @@ class MirrorSystem:
             connections.close_all()
 
     def _follow(self, following: contextlib.ExitStack) -> None:
-        """Begin what follows the copy: the worker, and open pages.
+        """Begin what follows the copy: the worker, the guard, and open pages.
 
         A first copy is complete by then: all of its objects would be news to them, one after the other.
         """
         following.enter_context(embedded_worker.running())
+        if self._guard is not None:
+            following.enter_context(self._guard.running())
         telling = threading.Thread(target=self._tell_pages, name="mirror-state", daemon=True)
         telling.start()
         following.callback(telling.join)
@@ -289,6 +299,7 @@ class MirrorSystem:
             f"The mirror of {self._context} is ready.",
             *self._entrance.words(link),
             *_missing(standing.kinds().values()),
+            *([self._guard.description] if self._guard else []),
             f"Kept in {self._folder.path}. Stop with Ctrl-C.",
         ]
         print(printable("\n".join(lines)), flush=True)

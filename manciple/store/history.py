@@ -244,9 +244,11 @@ def last_write_of(kind: Kind, namespace: str, name: str) -> Subquery:
     return Subquery(found.values("event__created_at")[:1])
 
 
-def revisions(kind: Kind, namespace: str = "") -> dict[str, int]:
-    """The revision at which each object of the namespace was last written. One query."""
+def revisions(kind: Kind, namespace: str = "", *, names: frozenset[str] | None = None) -> dict[str, int]:
+    """The revision at which each object of the namespace (or only those of `names`) was last written. One query."""
     found = StoredObject.objects.filter(resource=kind.resource, namespace=namespace)
+    if names is not None:
+        found = found.filter(name__in=names)
     return dict(found.values_list("name", "event_id"))
 
 

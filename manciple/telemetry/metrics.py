@@ -79,7 +79,7 @@ class Children(dict[Labels, MetricT], Generic[MetricT]):
 
     def keep(self, values: Collection[Labels]) -> None:
         """Drop all other children: what they count is gone."""
-        for one in [known for known in self if known not in values]:
+        for one in set(self).difference(values):
             del self[one]
             self._metric.remove(*((one,) if isinstance(one, str) else one))
 

@@ -266,6 +266,16 @@ class PoolSlices:
         )
         return first.targeting if is_plain else None
 
+    @cached_property
+    def whole(self) -> PoolOnNode:
+        """The newest generation with every counter, which no single node may see: to add up what is in use."""
+        elsewhere = tuple(one for one in self._namesakes if one.number == self.newest.number and not self.adds_up)
+        slices = (content for one in (self.newest, *elsewhere) for content in one.slices)
+        counter_sets: dict[str, CounterSet] = {}
+        for counter_set in (found for content in slices for found in content.counter_sets):
+            counter_sets.setdefault(counter_set.name, counter_set)
+        return PoolOnNode(generation=self.newest, counter_sets=counter_sets, elsewhere=elsewhere)
+
     def seen_alike(self, node: NodeView, features: Features) -> PoolOnNode | None:
         """`seen_from` for a node that its `targeting` matches, cached for all of these."""
         if self._alike is None or self._alike[0] != features:
@@ -1152,6 +1162,11 @@ class Inventory:
     def pools_in_use(self, result: DeviceRequestAllocationResult, allocation: AllocationResult) -> tuple[PoolKey, ...]:
         """The pools in which a device of the allocation is in use."""
         return self._published.in_use(result.driver, result.pool, allocation, node_of(allocation))
+
+    def published(self, key: PoolKey) -> PoolSlices | None:
+        """What is published of the pool now."""
+        self._current()
+        return self._pools.get(key)
 
     def pools_named(self, driver: str, name: str) -> Iterable[PoolKey]:
         """The pools with that name, of all nodes."""

@@ -79,6 +79,7 @@ PAGES: dict[str, tuple[str, str]] = {
     f"/nodes/{LOST}": ("web Running", f"{LOST} is unreachable."),
     "/devices": ("7 free of 8", "The node is unreachable"),
     "/pods": ("web default Running", "web default Unreachable"),
+    "/pods/default/web?tab=terminal": ("Connect", texts.NO_TERMINAL(LOST)),
     "/pods?state=Unreachable": ("No matching pod", "web default Unreachable"),
     "/pods/default/web": ("Healthy", "Health unknown"),
     "/claims": ("Reserved 1", f"Node {LOST} is unreachable"),

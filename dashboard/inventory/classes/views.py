@@ -44,8 +44,8 @@ from dashboard.inventory.classes.queries import ClassRequest, ClassVerdicts, cou
 from dashboard.inventory.classes.workbench import Bench, cel_table, evaluate, pressed, published_devices
 from dashboard.inventory.devices.grid import bar_of, in_words
 from dashboard.kit import undo
-from dashboard.kit.differences import Finding, difference
-from dashboard.kit.forms import posted_from
+from dashboard.kit.differences import Finding, difference, finding
+from dashboard.kit.forms import plain, posted_from
 from dashboard.kit.guards import listing
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, bulk_acts, parameter, sorted_by
 from dashboard.kit.preferences import opens_as_usual
@@ -356,7 +356,7 @@ def save_yaml(request: HttpRequest, name: str) -> HttpResponse:
         return _show_yaml(request, existing, text=text, findings=problem.findings)
     except ApiError as refusal:
         causes = (refusal.details or {}).get("causes")
-        said = Finding(line=0, column=0, severity="error", message=_explained(refusal))
+        said = finding(0, 0, _explained(refusal))
         return _show_yaml(request, existing, text=text, findings=refusals(text, refusal) if causes else [said])
     messages.success(request, f"Saved class {name}.")
     return redirect(f"{class_url(name)}?tab=yaml")
@@ -462,6 +462,8 @@ def serve_resource(request: HttpRequest, name: str) -> HttpResponse:
     refused, error = "", ""
     if existing.spec.extended_resource_name not in (None, "", resource):
         refused = f"it serves {existing.spec.extended_resource_name} already"
+    elif not resource:
+        refused = "the link names no extended resource"
     try:
         if request.method == "POST" and not refused:
             if request.POST.get("uid", "") != existing.metadata.uid:
@@ -473,7 +475,7 @@ def serve_resource(request: HttpRequest, name: str) -> HttpResponse:
         verbs.update(kind(CLASSES), serving, name=name, identity=person.identity, dry_run=True)
     except ApiError as refusal:
         error = not_changed(refusal, noun="class") if request.method == "POST" else ""
-        refused = refused or refusal.message.rstrip(".")
+        refused = refused or plain(refusal.message).rstrip(".")
     started = () if refused else what_if_changed([Imagined(resource=CLASSES, before=existing, after=serving)]).started
     seen = [one for one in started if person.sees(one.namespace)]
     links = tuple((f"{one.namespace}/{one.name}", pod_url(one.namespace, one.name)) for one in seen[:NAMED])

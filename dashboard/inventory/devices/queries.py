@@ -9,7 +9,7 @@ Of holders in namespaces that a person does not see, a device's page says only t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -38,7 +38,7 @@ from claims.devices.published import (
 )
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
-from claims.models import PastAllocation
+from claims.models import Claim, PastAllocation
 from dashboard.inventory.devices.grid import (
     ELSEWHERE,
     MEANINGS,
@@ -572,6 +572,8 @@ def read_device(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> Dev
     line = next((line for line in lines if any(_stands_for(tile, key) for tile in line.tiles)), None)
     pods, state = _pods(seen[:DESCRIBED]), pool.state(key)
     ends = latest_ends(pods)
+    claims = [one.claim_uid for one in seen[:DESCRIBED] if one.claim_uid]
+    deleted = set(Claim.objects.filter(uid__in=claims, deleting=True).values_list("uid", flat=True))
     lost = state is DeviceState.UNREACHABLE
     health = _health(key, candidate, seen, pods)
     if lost:
@@ -583,7 +585,7 @@ def read_device(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> Dev
         candidate=candidate,
         state=state,
         level=level_of(candidate, holders) if candidate else 0,
-        holders=tuple(_held_by(holder, key, pods, ends, lost=lost) for holder in seen[:DESCRIBED]),
+        holders=tuple(_held_by(holder, key, pods, ends, deleted, lost=lost) for holder in seen[:DESCRIBED]),
         more_holders=max(0, len(seen) - DESCRIBED),
         history=read_history(person, key, seen, now=datetime.now(UTC), place=line.node if line else ""),
         health=health,
@@ -614,10 +616,13 @@ def _stands_for(tile: Unit, key: DeviceKey) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBy:
-    """A holder as the page tells it. cdi_file: the agent's name for the claim's file. cdi_ids: for the runtime."""
+    """A holder as the page tells it. leaving: what of it is being deleted, as a sentence; ends: when the device is free
+    again. cdi_file: the agent's name for the claim's file. cdi_ids: for the runtime.
+    """
 
     holder: Holder
     share: str
+    leaving: str
     ends: str
     cdi_file: str
     cdi_ids: tuple[str, ...]
@@ -634,20 +639,39 @@ def _pods(holders: Iterable[Holder]) -> dict[Key, Pod]:
 
 
 def _held_by(
-    holder: Holder, key: DeviceKey, pods: dict[Key, Pod], ends: Mapping[Key, datetime | None], *, lost: bool
+    holder: Holder,
+    key: DeviceKey,
+    pods: dict[Key, Pod],
+    ends: Mapping[Key, datetime | None],
+    deleted: Container[str],
+    *,
+    lost: bool,
 ) -> HeldBy:
-    """ends: when each pod ends at the latest. lost: its node is unreachable, so no time limit ends it."""
+    """ends: when each pod ends at the latest. deleted: uids of claims that are being deleted. lost: its node is
+    unreachable, so no time limit ends it.
+    """
     using = [pods[holder.namespace, name] for name in holder.pods if (holder.namespace, name) in pods]
     ids = dict.fromkeys(one for pod in using for one, _, _ in _reports(pod, key, holder) if "=" in one)
+    staying = [pod for pod in using if not pod.metadata.deletion_timestamp]
+    leaving = [pod.metadata.name for pod in using if pod.metadata.deletion_timestamp]
     return HeldBy(
         holder=holder,
+        leaving=_leaving(leaving, claim=holder.claim_uid in deleted),
         share=", ".join(f"{Quantity(amount).canonical()} of {name}" for name, amount in holder.consumed.items()),
         ends="Free again: unknown. Its node is unreachable."
         if lost
-        else _ends([ends.get(pod.key) for pod in using], holder.others),
+        else _ends([ends.get(pod.key) for pod in staying], holder.others),
         cdi_file=f"k8s.{key[0]}-claim_{holder.claim_uid}.json" if holder.claim_uid and not settings.MIRROR else "",
         cdi_ids=tuple(ids),
     )
+
+
+def _leaving(pods: Sequence[str], *, claim: bool) -> str:
+    parts = ["The claim"] if claim else []
+    parts += [f"{'pod' if len(pods) == 1 else 'pods'} {listed(pods, 3)}"] if pods else []
+    subject = " and ".join(parts)
+    are = "are" if len(pods) > 1 or len(parts) > 1 else "is"
+    return f"{subject[:1].upper()}{subject[1:]} {are} being deleted." if subject else ""
 
 
 def _ends(ends: Sequence[datetime | None], others: Sequence[Other]) -> str:

@@ -78,7 +78,7 @@ from dashboard.kit.guards import listing
 from dashboard.kit.lists import file_answer
 from dashboard.kit.meters import IdleList, MeterCharts, asked_window, draw, read_idle
 from dashboard.kit.preferences import opens_as_usual
-from dashboard.kit.previews import ActionEffect, Consequence, only_with
+from dashboard.kit.previews import ActionEffect, Consequence, not_changed, only_with
 from dashboard.kit.rendering import PageContext, TemplateContext, render_page
 from dashboard.templatetags.kit import claim_url, counted, listed, taint_rule_url
 from insight.how_many_fit import count, how_many
@@ -127,6 +127,11 @@ class Grid:
         """The device whose panel is open."""
         at = self.query.get("at", "")
         return read_panel(self.person, self.snapshot, at) if at else None
+
+    @property
+    def missing(self) -> str:
+        """What the address names as the open device, if there is no such device."""
+        return "" if self.panel else self.query.get("at", "")
 
     @property
     def may(self) -> DeviceRights:
@@ -595,7 +600,7 @@ def _untaint(request: HttpRequest, data: QueryDict, act: str, chosen: Chosen) ->
         if refusal is None:
             deleted = counted(len(steps), "rule is", "rules are")
             return _done(request, data, steps, f"{deleted} deleted; {chosen.title} no longer tainted.")
-        error = f"Nothing was changed: {refusal.message}"
+        error = not_changed(refusal, noun="rule")
     effect, back = _effect_of_untainting(untaint, person, chosen), _back(request, data)
     preview = DevicesPreview(act=act, word="Untaint", chosen=chosen, effect=effect, back=back, error=error)
     return _show_act(request, preview, refused=bool(error))

@@ -19,6 +19,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate, node_of
 from dashboard.kit.differences import DiffLine, difference, dump
 from dashboard.kit.evictions import lost_with, what_stays
+from dashboard.kit.forms import plain
 from dashboard.kit.previews import ActionEffect, Link, consequences, not_changed
 from dashboard.templatetags.kit import counted, joined, page_url, pod_url
 from dashboard.workloads.changes import kept_as_it_is
@@ -256,7 +257,7 @@ def effect_of_replacement(
         try:
             verbs.replace_all(found.old, found.new, identity=person.identity, dry_run=True)
         except ApiError as refusal:
-            refused = refusal.message.rstrip(".")
+            refused = plain(refusal.message).rstrip(".")
     then = ""
     if not refused:
         answer = simulate(Question(workload=workload, changes=changes), timeout=1.0)

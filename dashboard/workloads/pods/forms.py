@@ -26,8 +26,17 @@ from claims.kinds.pod_strategy import EVICTION_TOLERATION_SECONDS, NODE_TROUBLES
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimTemplate, ResourceClaimTemplateSpec
 from claims.models import Claim
-from dashboard.kit.differences import Finding, YamlProblem, divided, has_content, place_of, read_yaml, written
-from dashboard.kit.forms import PageForm, code_area, code_input
+from dashboard.kit.differences import (
+    Finding,
+    YamlProblem,
+    divided,
+    finding,
+    has_content,
+    place_of,
+    read_yaml,
+    written,
+)
+from dashboard.kit.forms import PageForm, code_area, code_input, plain
 from dashboard.workloads.pods import composer
 from dashboard.workloads.pods.composer import Composed
 from insight.class_traits import PLACES, ClassTraits
@@ -83,7 +92,7 @@ class PodDocument:
 
     def problem(self, path: str, message: str) -> DocumentProblem:
         line, column = place_of(self.text, path)
-        return DocumentProblem(self.kind.kind, path, message, line + self.before, column)
+        return DocumentProblem(self.kind.kind, path, plain(message), line + self.before, column)
 
 
 @dataclass(slots=True)
@@ -107,7 +116,7 @@ class Reading:
     @property
     def findings(self) -> list[Finding]:
         return [
-            Finding(line=one.line, column=one.column, severity="error", message=one.message)
+            finding(one.line, one.column, one.message)
             for one in sorted(self.problems, key=lambda one: (one.line, one.column))
         ]
 
@@ -187,7 +196,8 @@ def _plain(text: str, path: str) -> str:
         return f"{last} is set twice here."
     if types := _GO.search(text):
         return f"{last or 'This'} must be of type {types[2]}, not {types[1]}."
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+    first = text[:1] if path and text.startswith(path) else text[:1].upper()
+    return f"{first}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 def validate(reading: Reading) -> None:

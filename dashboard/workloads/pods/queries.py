@@ -81,8 +81,10 @@ STATES: Mapping[str, str] = {
     "Unknown": "i-alert",
 }
 SINCE = Subquery(QueuedPod.objects.filter(uid=OuterRef("uid")).values("created_at")[:1])
+#: Of reservations: devices that their claims hold. By admin access they only look at some.
+HELD = Count("claim__devices", filter=Q(claim__devices__admin_access=False))
 _DEVICES = Subquery(
-    Reservation.objects.filter(uid=OuterRef("uid")).values("uid").annotate(held=Count("claim__devices")).values("held"),
+    Reservation.objects.filter(uid=OuterRef("uid")).values("uid").annotate(held=HELD).values("held"),
     output_field=IntegerField(),
 )
 #: `sort` in the address -> what the database sorts by
@@ -224,6 +226,15 @@ COLUMNS = (
     ListColumn[PodLine](title="UID", extra=True, text=lambda line: line.uid),
     ListColumn[PodLine](title="Why it waits", text=lambda line: line.reason.replace("`", "")),
 )
+#: In these columns waiting pods have nothing.
+_OF_PLACED = frozenset({"node", "devices"})
+
+
+def columns_of(state: str) -> Sequence[ListColumn[PodLine]]:
+    """The columns of one state's tab."""
+    if state != "Waiting":
+        return COLUMNS
+    return [replace(one, extra=one.extra or one.name in _OF_PLACED) for one in COLUMNS]
 
 
 def count_states(rows: QuerySet[PodRow], unreachable: Collection[str]) -> dict[str, int]:
@@ -255,7 +266,7 @@ def read_lines(
     rows = list(rows)
     uids = [row.uid for row in rows]
     queued = {one.uid: one for one in QueuedPod.objects.filter(uid__in=uids).only("uid", "cause", "created_at")}
-    reserved = Reservation.objects.filter(uid__in=uids).values_list("uid").annotate(number=Count("claim__devices"))
+    reserved = Reservation.objects.filter(uid__in=uids).values_list("uid").annotate(number=HELD)
     held: dict[str, int] = dict(reserved)
     owners = owners_of((row.controller_uid for row in rows), person)
     causes = {uid: decode(one.cause) for uid, one in queued.items()}

@@ -28,7 +28,7 @@ from claims.pod_claims import has_group
 from dashboard.capacity.quotas import quotas_refusing
 from dashboard.kit.differences import dump
 from dashboard.kit.guards import namespaced
-from dashboard.kit.lists import Filter, PageOfRows, Table, bulk_acts, state_tabs
+from dashboard.kit.lists import Filter, PageOfRows, Table, bulk_acts, is_file, state_tabs
 from dashboard.kit.meters import IdleList, MeterCharts, read_idle
 from dashboard.kit.notifying import notify_url
 from dashboard.kit.preferences import opens_as_usual
@@ -123,7 +123,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
         title="Pods",
         css="stack pods",
         query=query,
-        columns=queries.COLUMNS,
+        columns=queries.COLUMNS if is_file(request) else queries.columns_of(query.state),
         read=lambda part: (
             line
             for some in sql.chunks(rows.iterator(BATCH) if part == slice(None) else rows[part], BATCH)

@@ -19,7 +19,7 @@ from dashboard.kit.lists import ListColumn, ListQuery, Natural, parameter
 from dashboard.kit.previews import Link
 from dashboard.templatetags.kit import counted, device_url
 from dashboard.workloads.owners import WORDS
-from dashboard.workloads.pods.queries import IS_WAITING, PodLine, read_lines
+from dashboard.workloads.pods.queries import HELD, IS_WAITING, PodLine, read_lines
 from dashboard.workloads.workloads.refusals import last_refusals
 from insight.start_estimates import end_of, never_started
 from manciple.durations import moment
@@ -77,7 +77,7 @@ def _of_sets_pods() -> QuerySet[Pod]:
 
 def _held(pods: QuerySet[Pod]) -> Coalesce:
     reserved = Reservation.objects.filter(uid__in=pods.values("uid")).order_by().annotate(one=Value(1)).values("one")
-    number = reserved.annotate(held=Count("claim__devices")).values("held")
+    number = reserved.annotate(held=HELD).values("held")
     return Coalesce(Subquery(number, output_field=IntegerField()), 0)
 
 
@@ -293,7 +293,7 @@ def read_pods(pods: QuerySet[Pod], unreachable: Collection[str], person: Person)
     reserved = Reservation.objects.filter(uid__in=[line.uid for line in lines if line.devices])
     claims: dict[str, str] = dict(reserved.values_list("claim_id", "uid"))
     named: dict[str, list[Link]] = {}
-    held = AllocatedDevice.objects.filter(claim__in=claims).order_by("pool", "device")
+    held = AllocatedDevice.objects.filter(claim__in=claims, admin_access=False).order_by("pool", "device")
     for claim, driver, pool, device, node in held.values_list("claim_id", "driver", "pool", "device", "node")[
         : SHOWN * NAMED * NAMED
     ]:

@@ -203,7 +203,7 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
         above=owner_of(one, person),
         scaled_by=scaled_by(kind.kind, namespace, name, person) if kind.kind in actions.SCALED else (),
         number=number,
-        devices=AllocatedDevice.objects.filter(claim__in=held).count(),
+        devices=AllocatedDevice.objects.filter(claim__in=held, admin_access=False).count(),
         counts=[(state, counts[state]) for state in pods.STATES if counts.get(state)],
         pods_url=f"{page_url('pods')}?{urlencode({'workload': f'{resource}/{namespace}/{name}'}, safe='/')}",
         tabs=tabs,

@@ -7,23 +7,30 @@
     return new URL(location.pathname + (query.size ? `?${query}` : ""), location.href);
   };
 
-  // ---- filters; without a script a button sends them ----
+  // ---- filters; without a script a button sends them. Back leads to those before: a choice is a new entry of the
+  // history, and so is what is typed into a field, but not each letter ----
   const filters = document.querySelector("[data-filters]");
   if (filters) {
     filters.querySelector("button").hidden = true;
     let due = null;
-    const apply = () => {
+    const typed = sessionStorage.getItem("list-typed"); // the field whose text is this entry's
+    sessionStorage.removeItem("list-typed");
+    if (typed) history.replaceState({ ...history.state, typed }, "");
+    const field = (one) => (one?.type === "search" ? one.id : ""); // "" of what is chosen, not typed
+    const apply = (from) => {
+      clearTimeout(due);
       const there = asked(filters);
       if (there.href === location.href) return;
       sessionStorage.setItem("list-focus", document.activeElement?.id ?? "");
-      location.replace(there);
+      sessionStorage.setItem("list-typed", from);
+      if (from && history.state?.typed === from) location.replace(there); else location.assign(there);
     };
-    filters.addEventListener("change", apply);
-    filters.addEventListener("submit", (event) => { event.preventDefault(); clearTimeout(due); apply(); });
+    filters.addEventListener("change", ({ target }) => apply(field(target)));
+    filters.addEventListener("submit", (event) => { event.preventDefault(); apply(field(document.activeElement)); });
     filters.addEventListener("input", ({ target }) => {
-      if (target.type !== "search") return;
+      if (!field(target)) return;
       clearTimeout(due);
-      due = setTimeout(apply, TYPING);
+      due = setTimeout(() => apply(field(target)), TYPING);
     });
     const focused = filters.querySelector(`#${CSS.escape(sessionStorage.getItem("list-focus") || "-")}`);
     sessionStorage.removeItem("list-focus");
@@ -49,7 +56,7 @@
     const rest = url.searchParams.toString();
     const cols = usual ? "" : `cols=${boxes.filter((box) => box.checked).map((box) => box.value).join(",")}`;
     url.search = [rest, cols, dense && "dense=1"].filter(Boolean).join("&");
-    history.replaceState(null, "", url);
+    history.replaceState(history.state, "", url);
     document.dispatchEvent(new CustomEvent("manciple:changed", { detail: { topics: new Set(), everything: true } }));
   });
 

@@ -24,7 +24,11 @@
     for (const form of document.querySelectorAll("form[data-sending]")) { delete form.dataset.sending; end(form); }
     for (const button of document.querySelectorAll("button[aria-busy]")) button.removeAttribute("aria-busy");
   };
-  window.addEventListener("pageshow", stay);
+  // The fields of a form with autocomplete="off" are those of the address; others keep what somebody typed.
+  window.addEventListener("pageshow", ({ persisted }) => {
+    stay();
+    if (persisted) for (const form of document.querySelectorAll("form[autocomplete=off]")) form.reset();
+  });
   document.addEventListener("manciple:stayed", stay); // unsaved.js
   document.addEventListener("manciple:asking", ({ detail }) => begin(detail)); // parts.js
   document.addEventListener("manciple:answered", ({ detail }) => end(detail));

@@ -33,6 +33,15 @@
       } catch { /* the answer itself will say what is wrong */ }
     }
   };
+  // Back leads to the answer before, which the server draws again.
+  let shown = location.search;
+  const remember = (answered) => {
+    const url = new URL(answered, location.href);
+    if (url.search !== shown) history.pushState(null, "", url);
+    shown = location.search;
+  };
+  // Not reloaded: then the browser would put back the values that stand in the form now.
+  addEventListener("popstate", () => { if (location.search !== shown) location.replace(location.href); });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     going?.abort.abort();
@@ -53,7 +62,7 @@
       const answer = await asked;
       show(new DOMParser().parseFromString(await answer.text(), "text/html"));
       form.dispatchEvent(new CustomEvent("form:answered", { bubbles: true, detail: sent }));
-      history.replaceState(null, "", post ? document.getElementById("result").dataset.address : address);
+      remember(post ? document.getElementById("result").dataset.address : address);
     } catch (failure) {
       if (failure.name !== "AbortError") form.submit();
     } finally {

@@ -65,11 +65,11 @@ def put(obj: ObjectT) -> ObjectT:
         return cast("ObjectT", (writer.create if known is None else writer.update)(kind, obj))
 
 
-def remove(obj: ApiObject) -> None:
+def remove(obj: ApiObject, *, grace_seconds: int = 0) -> None:
     kind = registry.find_kind(obj.api_version, obj.kind)
     assert kind is not None
     with objects.writing() as writer:
-        writer.delete(kind, obj.metadata.namespace, obj.metadata.name, grace_seconds=0)
+        writer.delete(kind, obj.metadata.namespace, obj.metadata.name, grace_seconds=grace_seconds)
 
 
 def signed_in(name: str, *namespaces: str, staff: bool = False) -> Client:

@@ -18,7 +18,7 @@ from dashboard.inventory.devices.queries import strip_of
 from dashboard.templatetags.kit import clock
 from scheduling.cel import DeviceView, compile_selector
 from tests.builders import make_class, make_device, make_device_taint, make_node, make_slice
-from tests.claims.devices.scene import DRIVER, hold, publish, put, run, signed_in
+from tests.claims.devices.scene import DRIVER, hold, publish, put, remove, run, signed_in
 from tests.dashboard import texts
 
 pytestmark = pytest.mark.django_db
@@ -210,6 +210,36 @@ def test_a_page_says_who_holds_the_device_since_when_and_in_which_cdi_file(brows
     assert f"k8s.{DRIVER}-claim_{holder.claim_uid}.json" in shown
     for link in ("/claims/lab/training", "/pods/lab/web", "/namespaces/lab", "/nodes/node-1", f"/drivers/{DRIVER}"):
         assert f'href="{link}"' in shown
+
+
+#: (its pod is being deleted, its claim is) -> who is, as page and panel say
+LEAVING = {
+    (False, False): "",
+    (True, False): "Pod web is",
+    (False, True): "The claim is",
+    (True, True): "The claim and pod web are",
+}
+
+
+@pytest.mark.parametrize("going", LEAVING)
+def test_a_holder_that_is_being_deleted_is_said_to_be(browser: Client, lab: None, going: tuple[bool, bool]) -> None:
+    pod = run()
+    claim = hold(pods=[pod])
+    put(structs.replace(claim, metadata=structs.replace(claim.metadata, finalizers=("example.org/report",))))
+    for one in (one for one, goes in zip((pod, claim), going, strict=True) if goes):
+        remove(one, grace_seconds=30)
+    says = texts.BEING_DELETED(LEAVING[going])
+    for path in (f"/devices/panel?at={AT}", f"/devices/d/{AT}"):
+        shown = text(page(browser, path))
+        assert (says in shown) == any(going), path
+        assert ("no time limit" in shown) != going[0], "it ends because it is deleted"
+
+
+def test_an_address_of_no_device_says_so_on_the_grid(browser: Client, lab: None) -> None:
+    shown = page(browser, at=f"{DRIVER}/node-1/gpu-77")
+    assert texts.NO_SUCH_DEVICE(f"{DRIVER}/node-1/gpu-77") in text(shown)
+    assert "/find?q=" in shown
+    assert 'role="alert"' not in page(browser, at=AT)
 
 
 def test_a_device_of_a_pool_with_slashes_has_a_page_and_an_unknown_one_none(browser: Client) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
@@ -21,6 +22,7 @@ from dashboard.inventory import incidents
 from dashboard.inventory.devices.queries import strip_of
 from dashboard.inventory.handling import is_rated, severity_of
 from dashboard.inventory.incidents import ImpairedSpan
+from dashboard.kit import preferences
 from dashboard.models import IncidentComment, IncidentHandling
 from dashboard.templatetags.kit import clock
 from inventory.kinds.devices import DeviceTaint
@@ -114,6 +116,34 @@ def test_filters_leave_what_they_name(admin: Client, scene: Cluster) -> None:
         page, table = answer.content.decode(), answer.context["table"]
         assert table.page.total == len(expected), query
         assert [pool for pool, name in sorted(ids().items()) if f'id="incident-{name}"' in page] == expected, query
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
+def test_incidents_are_filtered_by_the_days_on_which_they_lasted(
+    admin: Client, scene: Cluster, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preferences, "zone_of", lambda _request: ZoneInfo(zone))
+    midnight = datetime.now(ZoneInfo(zone)).replace(hour=0, minute=0, second=0, microsecond=0)
+    over = Incident.objects.filter(id=ids()["node-2"])
+    #: (days before this midnight, seconds after that) when it ended -> under which names it is found
+    expected = {
+        (0, 1): {"Today", "Since yesterday", "7 days", "30 days"},
+        (0, -1): {"Since yesterday", "7 days", "30 days"},
+        (1, -1): {"7 days", "30 days"},
+        (6, -1): {"30 days"},
+        (29, -1): set(),
+    }
+    for (days, seconds), names in expected.items():
+        ended = midnight - timedelta(days=days) + timedelta(seconds=seconds)
+        over.update(began_at=ended - timedelta(hours=1), ended_at=ended)
+        found = {}
+        for within in incidents.WITHIN:
+            table = admin.get("/incidents", {"within": within}).context["table"]
+            found[within] = {row.incident.pool for row in table.rows}
+            assert table.tabs[0].count == len(table.rows)
+        assert {name for name, pools in found.items() if "node-2" in pools} == names, (days, seconds)
+        assert all("node-1" in pools for pools in found.values()), "it still lasts"
+    assert admin.get("/incidents?within=nonsense").context["table"].page.total == 2
 
 
 def test_acknowledging_is_told_to_all_with_a_note_and_stands_in_the_audit_trail(admin: Client, scene: Cluster) -> None:

@@ -81,6 +81,17 @@ def test_the_list_shows_who_is_asked_for_with_groups_sign_ins_and_tokens(admin: 
     assert texts.PERSON_ROW("bob namespace:vision", 2) in words(admin, "/people")
 
 
+def test_an_address_of_nobody_says_so_and_who_is_meant(admin: Client) -> None:
+    person("carla")
+    for who, meant in {"carol": "carla", "x" * 150: ""}.items():
+        answer = admin.get("/people", {"who": who})
+        assert (answer.status_code, answer.context["shown"]) == (404, None)
+        assert answer.context["unknown"].startswith(f"Nobody called {who}")
+        assert answer.context["unknown"].endswith(f"Did you mean {meant}?" if meant else "here.")
+        assert answer.context["unknown"] in answer.content.decode()
+    assert admin.get("/people?who=carla").context["unknown"] == ""
+
+
 def test_an_invitation_makes_a_person_and_a_link_that_lets_them_in_once(admin: Client) -> None:
     answer = admin.post("/people/invite", {"name": "bob", "groups": "namespace:vision, readers readers", "sure": "on"})
     assert answer.status_code == 200

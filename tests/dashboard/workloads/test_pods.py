@@ -38,6 +38,22 @@ def test_those_that_wait_come_first_with_the_reason(pages: Client, cluster: Clus
     assert "theirs" in close_words(pages, "/pods")
 
 
+def test_the_tab_of_waiting_pods_has_no_column_that_is_empty_for_all_of_them(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    wants(cluster, "a")
+    wants(cluster, "z")
+    of_placed = {"node", "devices"}
+    for query, drawn in {"": True, "state=Waiting": False, "state=Starting": True}.items():
+        answer = pages.get(f"/pods?{query}")
+        heads = {head.title.lower() for head in answer.context["table"].heads}
+        assert heads & of_placed == (of_placed if drawn else set()), query
+        row = answer.content.decode().partition('<tr id="p-default-')[2].partition("</tr>")[0]
+        assert row.count("<td") == len(heads) + bool(answer.context["table"].acts), query
+    chosen = pages.get("/pods?state=Waiting&cols=pod,node").context["table"]
+    assert [head.title for head in chosen.heads][-2:] == ["Node", "Why it waits"]
+    assert {"node", "devices"} <= pages.get("/pods.json?state=Waiting").json()["items"][0].keys()
+
+
 def test_a_waiting_pod_says_who_holds_the_devices_and_their_holder_shows_them(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
     wants(cluster, "first", count=2)

@@ -78,8 +78,6 @@ def test_more_nodes_are_rehearsed_and_named_as_new(pages: Client, cluster: Clust
     text = close_words(pages, "/what-if?template=default/one&replicas=3")
     assert texts.ALL_WOULD_START_ON(3, "1 node") in text
     assert texts.MORE_WOULD_FIT(1) in text
-    answer = pages.get("/what-if?template=default/one&replicas=999999999&nodes=9999&shape=node-1")
-    assert (answer.context["page"].asked.replicas, answer.context["page"].asked.nodes) == (10_000, 200), "it is bounded"
 
 
 def test_more_nodes_of_no_shape_are_like_the_one_that_helps(pages: Client, cluster: Cluster) -> None:
@@ -218,6 +216,34 @@ def test_what_cannot_be_rehearsed_or_is_not_there_is_said(pages: Client, cluster
     cluster.create(make_template("gpus"))
     path = "/what-if?template=default/gpus&shape=nothing&nodes=1"
     assert 'Nodes "nothing" not found.' in close_words(pages, path, 422)
+
+
+#: parameter -> what is no number for it
+NO_NUMBERS = {
+    "replicas": ("-3", "abc", "0", "1.5", "10001", "9" * 40, "\u0663"),
+    "nodes": ("-1", "abc", "201"),
+    "count.gpu/gpu": ("0", "-3", "abc", "33"),
+}
+
+
+def test_what_is_no_number_is_said_and_nothing_is_rehearsed(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_template("gpus"))
+    for name, values in NO_NUMBERS.items():
+        for value in values:
+            for answer in (
+                pages.get("/what-if", {"template": "default/gpus", name: value}),
+                pages.post("/what-if", {"yaml": CLAIM, name: value}),
+            ):
+                asked = answer.context["page"].asked
+                assert answer.status_code == 422, (name, value)
+                assert answer.context["page"].result is None
+                assert asked.typed == {name: value}
+                assert value[:20] in asked.error
+    for query in ({"replicas": ""}, {"nodes": "0"}, {"replicas": " 2 "}):
+        assert pages.get("/what-if", {"template": "default/gpus", **query}).status_code == 200, query
+    page = pages.get("/what-if?template=default/gpus&replicas=-3&nodes=abc").content.decode()
+    assert 'value="-3"' in page, "what was typed stays"
 
 
 # Addresses -----------------------------------------------------------------------------------------------------------

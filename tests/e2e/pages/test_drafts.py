@@ -190,3 +190,34 @@ def test_signed_out_in_another_tab_a_page_keeps_what_was_typed_until_one_signs_i
     expect(form.get_by_label("Image", exact=True)).to_have_attribute("aria-invalid", "true")
     expect(form.get_by_label("Name", exact=True)).to_have_value("half-done")
     context.close()
+
+
+#: page -> a field of a form that is not an editor, and what somebody types there
+HALF_FILLED = {
+    "/taint-rules/new": ("[name=key]", "example.com/half"),
+    "/people": ("#invite-groups", "readers"),
+    "/namespaces": ("#name", "half-a-name"),
+    "/what-if?template=demo/one-gpu": ("[name=replicas]", "7"),
+    "/quotas": ("#new-quota-name", "half"),
+}
+
+
+def test_back_leads_to_the_half_filled_form_and_to_an_empty_one_once_it_is_sent(page: Page, up: Up) -> None:
+    page.on("dialog", lambda asked: asked.accept())
+    for path, (selector, text) in HALF_FILLED.items():
+        page.goto(f"{up.web}{path}")
+        field = page.locator(selector)
+        if not field.is_visible():
+            page.locator("main details", has=field).locator("summary").click()
+        field.fill(text)
+        page.get_by_role("link", name="Timeline", exact=True).first.click()
+        page.wait_for_url(re.compile("/timeline"))
+        page.go_back()
+        expect(field).to_have_value(text)
+        expect(field).to_be_visible()
+    page.goto(f"{up.web}/taint-rules/new")
+    page.locator("[name=key]").fill("example.com/half")
+    page.get_by_role("button", name="Preview").click()
+    page.wait_for_url(re.compile("key="))
+    page.go_back()
+    expect(page.locator("[name=key]")).to_have_value("")

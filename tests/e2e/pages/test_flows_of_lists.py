@@ -37,6 +37,45 @@ def test_enter_on_a_rows_box_chooses_the_row_and_a_leads_to_the_acts_and_back(ad
     expect(admin).to_have_url(re.compile("/bulk/"))
 
 
+def test_back_leads_to_the_filters_before(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/keys")
+    admin.goto(f"{demo.web}/pods")
+    namespace, name = admin.get_by_role("combobox", name="Namespace"), admin.get_by_label("Name", exact=True)
+    namespace.select_option("vision")
+    expect(admin).to_have_url(f"{demo.web}/pods?ns=vision")
+    for typed, more in (("clip", "clip"), ("clip-e", "-e")):  # two loads, and one entry of the history
+        name.press_sequentially(more)
+        expect(admin).to_have_url(f"{demo.web}/pods?q={typed}&ns=vision")
+        expect_focus(name)
+    admin.go_back()
+    expect(admin).to_have_url(f"{demo.web}/pods?ns=vision")
+    expect(name).to_have_value("")
+    expect(namespace).to_have_value("vision")
+    admin.go_back()
+    expect(admin).to_have_url(f"{demo.web}/pods")
+    expect(namespace).to_have_value("")
+    admin.go_forward()
+    expect(namespace).to_have_value("vision")
+    admin.go_back()
+    admin.go_back()
+    expect(admin).to_have_url(f"{demo.web}/keys")
+
+
+def test_back_leads_to_the_rehearsal_before(admin: Page, demo: Demo) -> None:
+    address = f"{demo.web}/what-if?template=climate-ml/mi300x-8"
+    admin.goto(address)
+    replicas, asked = admin.get_by_label("Replicas", exact=True), admin.locator("#result dl.figures dd").first
+    for number in ("2", "3"):
+        replicas.fill(number)
+        admin.get_by_role("button", name="Rehearse").click()
+        expect(asked).to_have_text(number)
+    admin.go_back()
+    expect(asked).to_have_text("2")
+    expect(replicas).to_have_value("2")
+    admin.go_back()
+    expect(admin).to_have_url(address)
+
+
 def test_a_menu_closes_when_the_focus_leaves_it(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/pods")
     menu, summary = admin.locator("#columns-menu"), admin.locator("#columns-menu summary")

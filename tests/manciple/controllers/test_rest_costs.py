@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -18,8 +18,11 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from claims.controllers import disruption, node_lifecycle
 from claims.kinds.pods import Pod
 from insight import usage
+from inventory import reachability
+from inventory.reachability import LEASE_NAMESPACE
 from manciple import memory
 from manciple.api import verbs
 from manciple.controllers import tasks
@@ -27,13 +30,19 @@ from manciple.controllers.declaration import Controller, controllers
 from manciple.controllers.tasks import WakeTable
 from manciple.wire.base import ObjectMeta
 from manciple.wire.identity import SYSTEM
-from manciple.wire.machinery import Event
+from manciple.wire.machinery import Event, Lease, LeaseSpec
 from scheduling.models import UsageSample
 from tests.builders import (
     NAMESPACE,
+    make_budget,
     make_claim,
+    make_devices,
+    make_namespace,
+    make_node,
     make_pod,
+    make_quota,
     make_request,
+    make_slice,
     make_template,
 )
 from tests.dashboard.workload_scene import deploys, let_run, work
@@ -126,11 +135,38 @@ def others(cluster: Cluster, numbers: range) -> None:
         cluster.create(Event(api_version="v1", kind="Event", metadata=meta))
 
 
-SCENES = (pods, pods_that_wait, pods_that_ended, pods_of_workloads, others)
+def nodes(cluster: Cluster, numbers: range) -> None:
+    """With a device each, and agents that are heard of."""
+    for number in numbers:
+        name = f"node-of-{number}"
+        cluster.create(make_node(name))
+        cluster.create(make_slice(node=name, devices=make_devices(1)))
+        meta = ObjectMeta(name=name, namespace=LEASE_NAMESPACE)
+        spec = LeaseSpec(holder_identity=name, lease_duration_seconds=40)
+        cluster.create(Lease(api_version="coordination.k8s.io/v1", kind="Lease", metadata=meta, spec=spec))
+    cluster.settle()
+
+
+def namespaces(cluster: Cluster, numbers: range) -> None:
+    """With a quota, a limit range, a Service, a budget and a priority of their own, and a pod that runs."""
+    for number in numbers:
+        name = f"team-{number}"
+        cluster.create(make_namespace(name))
+        cluster.create(make_quota({"pods": "10"}, namespace=name))
+        cluster.create(make_budget(namespace=name, max_unavailable=1))
+        cluster.create(make_claim("own", namespace=name))
+        cluster.create(make_pod("own", namespace=name, claims={"gpu": "own"}))
+    cluster.settle()
+    let_run(cluster)
+
+
+SCENES = (pods, pods_that_wait, pods_that_ended, pods_of_workloads, others, nodes, namespaces)
 #: What may grow.
 EXCEPT = {
     # A minute's sample tells which classes pods wait for: it reads the claims of the first 2,000 in the queue.
     ("sample_usage", pods_that_wait),
+    # And what is free on each node.
+    ("sample_usage", nodes),
 }
 
 
@@ -142,6 +178,10 @@ def run(controller: Controller) -> int:
 def costs_at_rest(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, tuple[float, Cost]]:
     """What does something by itself -> (its interval in seconds, what its second run in a row costs)."""
     monkeypatch.setattr(usage, "WARMING_UP", 0.0)
+    for module in (node_lifecycle, reachability):
+        monkeypatch.setattr(module, "GRACE", timedelta(days=1))  # however long the test takes
+    monkeypatch.setattr(reachability, "SMALL", 0)
+    monkeypatch.setattr(disruption, "IN_TURN", 1)
     declared = controllers.value
     while [one.name for one in declared if one.name != "sample_usage" and run(one)]:
         pass

@@ -71,10 +71,10 @@ def silence(cluster: Cluster, count: int) -> list[int]:
 @pytest.mark.parametrize("count", [FEW, MANY])
 def test_nodes_that_fall_silent_together_cost_what_a_few_cost(cluster: Cluster, count: int) -> None:
     first, well, fallen, marked, evicting = silence(cluster, count)
-    assert (first, well) == (3, 2)
-    # Leases, revisions, last reports (two states back); then a transaction: nodes, Leases, reports, and the writes.
+    assert (first, well) == (4, 1)
+    # The log, Leases, last reports (two states back); then a transaction: nodes, Leases, reports, and the writes.
     assert fallen <= 24
-    # Leases, revisions, the marked nodes' documents, their pods, and these pods' documents.
+    # The log, Leases, the marked nodes' documents, their pods, and these pods' documents.
     assert marked <= 5
     assert evicting <= 32
 
@@ -99,7 +99,7 @@ def test_pods_whose_node_went_cost_the_same_for_few_and_for_many(cluster: Cluste
         cluster.later(60)
         costs.append(cost_of(podgc.sweep, cluster.now, changes=count))
     assert costs[0] == costs[1] <= 22
-    assert cost_of(podgc.sweep, cluster.now, changes=0) == 3
+    assert cost_of(podgc.sweep, cluster.now, changes=0) == 2
 
 
 def test_what_is_held_by_nobody_costs_the_same_for_few_and_for_many(cluster: Cluster) -> None:

@@ -1,5 +1,5 @@
 // Filters and tile size: kept in the address, judged by the server, which says which tiles to dim. Nothing reflows.
-import { $$, ask, cel, form, grid, here, main, mergeParts, parse, plain, remember, said } from "./page.js";
+import { $$, ask, cel, form, grid, here, judge, main, mergeParts, parse, plain, remember, said } from "./page.js";
 
 const FILTERS = ["state", "class", "model", "ns", "driver", "attr", "cel"];
 const TYPING = 180; // milliseconds after the last key before an expression is judged
@@ -23,20 +23,28 @@ const filter = async () => {
     said.textContent = words ? words.textContent.replace("Show all", "").trim() : "All devices are shown.";
   } catch (error) { if (error.name !== "AbortError") throw error; }
 };
-const fromForm = () => {
+// Back leads to the filters before: a choice is a new entry of the history, and so is an expression, but not each letter.
+const fromForm = (typed = "") => {
   const data = new FormData(form);
+  const step = typed && history.state?.typed === typed ? null : { typed };
   remember((params) => FILTERS.forEach((name) => {
     params.delete(name);
     data.getAll(name).filter(Boolean).forEach((value) => params.append(name, value));
-  }));
+  }), step);
   return filter();
 };
+document.addEventListener("grid:stepped", ({ detail: { before, now } }) => {
+  if (FILTERS.every((name) => String(before.getAll(name)) === String(now.getAll(name)))) return;
+  cel.value = now.get("cel") ?? "";
+  judge();
+  filter();
+});
 let typing = null;
 form.addEventListener("change", (event) => { if (event.target !== cel) fromForm(); });
-form.addEventListener("submit", (event) => { event.preventDefault(); fromForm(); });
-cel.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(fromForm, TYPING); });
+form.addEventListener("submit", (event) => { event.preventDefault(); fromForm(document.activeElement === cel ? cel.id : ""); });
+cel.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(fromForm, TYPING, cel.id); });
 cel.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && cel.value) { event.stopPropagation(); cel.value = ""; fromForm(); }
+  if (event.key === "Escape" && cel.value) { event.stopPropagation(); cel.value = ""; fromForm(cel.id); }
 });
 legend.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-state]");
@@ -47,14 +55,14 @@ legend.addEventListener("click", (event) => {
     const on = params.getAll("state");
     params.delete("state");
     (on.includes(state) ? on.filter((one) => one !== state) : [...on, state]).forEach((one) => params.append("state", one));
-  });
+  }, {});
   filter();
 });
 document.getElementById("filtered").addEventListener("click", (event) => {
   if (!event.target.closest("[data-clear]") || !plain(event)) return;
   event.preventDefault();
   cel.value = "";
-  remember((params) => FILTERS.forEach((name) => params.delete(name)));
+  remember((params) => FILTERS.forEach((name) => params.delete(name)), {});
   filter();
 });
 // On a phone they are a sheet over the page, which ends at its foot or with Escape.

@@ -20,23 +20,22 @@ export const frame = () => new Promise((drawn) => requestAnimationFrame(() => se
 // The address has the open panel, the size and the filters.
 export const here = () => new URL(location.href);
 let latest = location.href;
-// step: state of a new entry of the history, to which the browser's Back leads; without it the address alone changes.
+// step: state of a new entry of the history, from which the browser's Back leads here; without it the address of this
+// entry changes.
 export const remember = (change, step = null) => {
   const url = here();
   change(url.searchParams);
+  if (String(url.searchParams) === String(here().searchParams)) return;
   if (step) history.pushState(step, "", url); else history.replaceState(history.state, "", url);
   latest = location.href;
 };
-// After a step back or forward in the history: the panel is that of the entry, and filters stay as they are now. The
-// devices of the panel before and after.
-export const keepFilters = () => {
-  const at = here().searchParams.get("at"), url = new URL(latest), before = url.searchParams.get("at");
-  url.searchParams.delete("at");
-  if (at) url.searchParams.set("at", at);
-  history.replaceState(history.state, "", url);
+// After a step back or forward in the history, panel and filters are those of its entry; tiles keep their size.
+addEventListener("popstate", () => {
+  const before = new URL(latest).searchParams, size = before.get("size");
+  remember((params) => { if (size) params.set("size", size); else params.delete("size"); });
   latest = location.href;
-  return { before, at };
-};
+  document.dispatchEvent(new CustomEvent("grid:stepped", { detail: { before, now: here().searchParams } }));
+});
 export const ask = (path) => {
   const url = new URL(path, location.href);
   url.search = here().search;

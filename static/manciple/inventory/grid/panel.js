@@ -1,6 +1,6 @@
 // The panel: floats beside the device that it describes, and opens from tiles, links and the address.
 import { stop } from "./keyboard.js";
-import { $$, answerTo, cel, grid, here, keepFilters, main, merge, panel, parse, plain, remember, said } from "./page.js";
+import { $$, answerTo, cel, grid, here, main, merge, panel, parse, plain, remember, said } from "./page.js";
 import { pointAt } from "./tip.js";
 
 export const tileOf = (at) => grid.querySelector(`.tile[data-at="${CSS.escape(at)}"]`) ?? grid.querySelector(`[data-at="${CSS.escape(at)}"]`)?.closest(".tile");
@@ -63,8 +63,8 @@ const hide = (at) => {
   const tile = at && tileOf(at);
   if (tile) { tile.focus({ preventScroll: true }); show(tile); } else if (within) grid.querySelector('[tabindex="0"]')?.focus();
 };
-addEventListener("popstate", () => {
-  const { before, at } = keepFilters();
+document.addEventListener("grid:stepped", ({ detail }) => {
+  const at = detail.now.get("at"), before = detail.before.get("at");
   if (at && (panel.hidden || before !== at)) draw(at); else if (!at && !panel.hidden) hide(before);
 });
 const openFrom = (event) => {

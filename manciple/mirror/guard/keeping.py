@@ -1,0 +1,39 @@
+"""What the guard does between writes: it reads the copy, settles promises, opens and closes incidents."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from manciple.mirror.guard import findings
+from manciple.mirror.guard.judging import Guard
+from manciple.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at the copy, which keep the next write from waiting for it; of these, until all is kept.
+LOOK, KEPT_EVERY = 1.0, 5
+
+PROMISES: Final = metrics.one_gauge(
+    "manciple_guard_promises", "Allocations that the guard has admitted, and that the copy does not show yet."
+)
+
+
+def run(guard: Guard, stopping: threading.Event, *, ready: Callable[[], None] = lambda: None) -> None:
+    """Until `stopping` is set. ready: called once the copy was read."""
+    looks = 0
+    while not stopping.is_set():
+        try:
+            guard.warm()
+            ready()
+            if looks % KEPT_EVERY == 0:
+                PROMISES.set(guard.settle())
+                guard.in_turn(partial(findings.keep, datetime.now(UTC)))
+        except Exception:  # the database is away, say: it goes on once that is back
+            log.warning("the guard could not look after its promises", exc_info=True)
+        looks += 1
+        stopping.wait(LOOK)
