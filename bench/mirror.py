@@ -84,7 +84,7 @@ def _command(tree: Path, words: Sequence[str], folder: Path) -> Cost:
     began = time.monotonic()
     with (folder / "answer").open("w") as answer:
         process = subprocess.Popen(
-            [sys.executable, "-c", _START, *words], env=_environment(tree, folder), stdout=answer
+            [sys.executable, "-c", _START, *words], cwd=tree, env=_environment(tree, folder), stdout=answer
         )
         _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -126,7 +126,11 @@ def _mirror(tree: Path, kubeconfig: Path, home: Path) -> Iterator[tuple[int, str
     words = ["mirror", "--kubeconfig", str(kubeconfig), "--home", str(home / "copy")]
     began = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-u", "-c", _START, *words], env=_environment(tree, home), stdout=subprocess.PIPE, text=True
+        [sys.executable, "-u", "-c", _START, *words],
+        cwd=tree,  # from where -c imports first
+        env=_environment(tree, home),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stdout is not None

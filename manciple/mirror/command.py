@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 
 from manciple.mirror import credentials, kubeconfig, listing, throwaway
 from manciple.mirror.client import READ_TIMEOUT, Remote
@@ -90,10 +91,12 @@ def run(answer: Callable[[], str], options: argparse.Namespace) -> int:
     return 0
 
 
-def tell(failure: RemoteFailure, options: argparse.Namespace) -> None:
-    """On stderr; where the server is out of reach, also how to find out whether it is for everybody."""
+def tell(failure: RemoteFailure, options: argparse.Namespace, *, whatever: bool = False) -> None:
+    """On stderr; where the server is out of reach, does not know the user, or for whatever reason, also how to find out
+    whether it is so for kubectl.
+    """
     print(f"error: {printable(str(failure))}", file=sys.stderr)
-    if failure.unreachable:
+    if whatever or failure.unreachable or failure.code == HTTPStatus.UNAUTHORIZED:
         chosen = "".join(
             f" --{name} {shlex.quote(value)}" for name in ("kubeconfig", "context") if (value := getattr(options, name))
         )

@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.in_cluster:
             print(f"error: {command.printable(str(failure))}", file=sys.stderr)
         else:
-            command.tell(failure, options)
+            command.tell(failure, options, whatever=True)
         return command.FAILED
 
 

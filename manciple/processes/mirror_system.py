@@ -204,8 +204,8 @@ class MirrorSystem:
             trail.close()
             connections.close_all()
 
-    def _follow(self, following: contextlib.ExitStack) -> threading.Thread:
-        """Begin what follows the copy: the worker, the guard, open pages, caches. Returns the thread that fills these.
+    def _follow(self, following: contextlib.ExitStack) -> None:
+        """Begin what follows the copy: the worker, the guard, and open pages.
 
         A first copy is complete by then: all of its objects would be news to them, one after the other.
         """
@@ -215,7 +215,6 @@ class MirrorSystem:
         telling = threading.Thread(target=self._tell_pages, name="mirror-state", daemon=True)
         telling.start()
         following.callback(telling.join)
-        return warm()
 
     async def _end_streams(self) -> None:
         print("Stopping", flush=True)
@@ -283,6 +282,7 @@ class MirrorSystem:
             while not self._listeners.started() and not self._stopping.wait(LOOK_AGAIN):
                 pass
             if is_known := self._can_be_shown():
+                warm()
                 self._follow(following)
             else:
                 memory.settle()
@@ -298,7 +298,8 @@ class MirrorSystem:
             if self._stopping.is_set():
                 return
             if not is_known:
-                self._follow(following).join()
+                warm().join()  # what the worker reads first, pages need as well
+                self._follow(following)
             self._tell(link)
             self._folder.remember(replace(self._mark, copied=True))
         finally:

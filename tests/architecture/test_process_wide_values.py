@@ -253,7 +253,7 @@ def ask(key):
 #: What a memoised function may not read, since its result would outlive a change of it.
 CHANGEABLE = {"settings", "connection", "connections", "objects", "gates"}
 MEMOS = {"cache", "lru_cache", "short_text_cache"}
-#: Functions that read what never changes in a process: which database it has, and which columns.
+#: Functions that read what never changes in a process: which database it has, how it keeps moments, and which columns.
 CONSTANT = {"manciple.store.sql.on_postgresql", "manciple.store.sql._moment", "manciple.store.sql._types"}
 
 

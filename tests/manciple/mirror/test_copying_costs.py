@@ -12,7 +12,6 @@ from django.test.utils import CaptureQueriesContext
 
 from inventory.models import Device
 from manciple.mirror.listing import Found
-from manciple.mirror.replicator import BATCH
 from manciple.mirror.sources import CLAIM, NODE, POD, SLICE, KindState, Reach, Source
 from manciple.mirror.stored_copy import Change, StoredCopy
 from manciple.store.models import StoredObject
@@ -23,6 +22,7 @@ pytestmark = pytest.mark.django_db
 
 #: As many objects take so many statements, however many they are; chunks of keys add a few.
 MOST, MOST_MORE = 32, 6
+FEW, MANY = 20, 256
 
 
 def objects(count: int, first: int = 0) -> dict[Source, list[Document]]:
@@ -48,14 +48,14 @@ def changes(source: Source, documents: Sequence[Document]) -> list[Change]:
 def test_a_transaction_has_as_many_statements_for_many_objects_as_for_few(source: Source) -> None:
     copy, taken = StoredCopy(), []
     copy.apply(changes(source, objects(1)[source]))  # caches are filled
-    for count, first in ((20, 1), (BATCH, 100)):
+    for count, first in ((FEW, 1), (MANY, 100)):
         with CaptureQueriesContext(connection) as queries:
             copy.apply(changes(source, objects(count, first)[source]))
         taken.append(len(queries))
     few, many = taken
     assert few <= MOST
     assert many <= few + MOST_MORE, Counter(one["sql"][:60] for one in queries.captured_queries)
-    assert StoredObject.objects.filter(resource=source.resource).count() == 21 + BATCH
+    assert StoredObject.objects.filter(resource=source.resource).count() == 1 + FEW + MANY
 
 
 def test_what_has_not_changed_is_not_written_again() -> None:

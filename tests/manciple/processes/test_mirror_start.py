@@ -77,7 +77,7 @@ def test_a_first_copy_is_complete_before_anything_follows_it(tmp_path: Path, mon
     assert started.log == []
     started.listed.set()
     wait_for("the link is told", lambda: LINK in started.log)
-    assert started.log == ["worker", "caches", LINK]  # whoever follows the link finds the caches full
+    assert started.log == ["caches", "worker", LINK]  # whoever follows the link finds the caches full
     started.stop()
     assert started.log[-1] == "worker ends"
 
