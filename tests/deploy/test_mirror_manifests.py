@@ -16,7 +16,7 @@ import yaml
 from claims.kinds.pod_security import LevelVersion, violations
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
-from manciple.mirror.sources import COPIED
+from manciple.mirror.sources import COPIED, LEASE
 from manciple.processes import command_line, mirror
 from manciple.wire import codec
 from tests.deploy.go_templates import Chart, Failed
@@ -153,10 +153,10 @@ def granted(rule: Document) -> set[tuple[str, str, str]]:
     return {(g, r, v) for g in rule.get("apiGroups", ()) for r in rule.get("resources", ()) for v in rule["verbs"]}
 
 
-def test_the_mirror_may_read_what_it_copies_and_ask_about_people_and_nothing_else() -> None:
+def test_the_mirror_may_read_what_it_copies_or_follows_and_ask_about_people_and_nothing_else() -> None:
     rules = the("ClusterRole")["rules"]
     assert set().union(*map(granted, rules)) == {
-        *((source.group, source.plural, verb) for source in COPIED for verb in ("get", "list", "watch")),
+        *((source.group, source.plural, verb) for source in (*COPIED, LEASE) for verb in ("get", "list", "watch")),
         ("authentication.k8s.io", "tokenreviews", "create"),
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
     }
