@@ -28,7 +28,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.http import Http404, HttpRequest
 
-from manciple.access import authorization, cluster_users, mirrored, page_sessions, rbac
+from manciple.access import authorization, cluster_users, mirrored, rbac
 from manciple.access.authorization import Attributes
 from manciple.access.people import identity_of_user
 from manciple.api.auditing import note_denial
@@ -130,8 +130,9 @@ def person_of(request: HttpRequest) -> Person:
     """Who sent the request; it was checked that they are signed in. One query for a request."""
     known: Person | None = getattr(request, "manciple_person", None)
     if known is None:
+        # Whom a mirrored cluster vouches for has been asked about (`confirm_with_cluster`); else they had no rights.
         identity: Identity | None = getattr(request, "manciple_identity", None)
-        known = person_of_identity(identity or page_sessions.identity_in(request.session, request.user))
+        known = person_of_identity(identity or identity_of_user(request.user))
         request.manciple_person = known  # type: ignore[attr-defined]  # kept for the rest of the request
     return known
 

@@ -34,9 +34,9 @@ from dashboard.inventory.incidents import OpenIncidents, count_open
 from dashboard.kit import charts
 from dashboard.kit.guards import listing
 from dashboard.kit.meters import IdleList, read_idle
-from dashboard.kit.mirrored import agent, known_count, known_figure
+from dashboard.kit.mirrored import agent
 from dashboard.kit.rendering import PageContext, render_page
-from dashboard.templatetags.kit import clock, counted, driver_url, node_url, page_url
+from dashboard.templatetags.kit import clock, counted, driver_url, known_count, known_figure, node_url, page_url
 from dashboard.tools.events import EventQuery, ShownEvent, find
 from dashboard.workloads.moves import ShownPlan, shown_plan
 from dashboard.workloads.next_steps import first_button, step_lines

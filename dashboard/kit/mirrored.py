@@ -58,7 +58,7 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "users": (PODS, CLAIMS, TEMPLATES),
 }
 #: The same of what is listed: there are at least as many as are known.
-_LISTED: Final[Mapping[str, tuple[str, ...]]] = {
+LISTED: Final[Mapping[str, tuple[str, ...]]] = {
     "devices": (SLICES,),
     "slices": (SLICES,),
     "nodes": (NODES,),
@@ -95,26 +95,8 @@ class MirrorHeader:
     def lacks(self, what: str) -> Sequence[Gap]:
         """The kinds without which a count of it is not known. what: a key above, or the topic of a list ("claims:")."""
         what = what.partition(":")[0]
-        needs = _NEEDS.get(what) or _LISTED.get(what, ())
+        needs = _NEEDS.get(what) or LISTED.get(what, ())
         return [gap for gap in self.gaps if gap.resource in needs]
-
-
-def counted_so_far(number: int | str, what: str, header: MirrorHeader | None) -> str:
-    """Such as "1,204"; in a mirror that does not know all of it "1,204+", or a dash. A number in words stays."""
-    if header is None or not header.lacks(what):
-        return f"{number:,}" if isinstance(number, int) else number
-    return f"{number:,}+" if number and isinstance(number, int) and what.partition(":")[0] in _LISTED else UNKNOWN
-
-
-def known_figure(number: int, what: str) -> str:
-    """As the tag `figure` draws it."""
-    return counted_so_far(number, what, header() if settings.MIRROR else None)
-
-
-def known_count(number: int, noun: str, *, of: str = "") -> str:
-    """`1 node`, `1,204 nodes`, `1,204+ nodes`. of: the key of what is counted, unless it is called like that."""
-    said = known_figure(number, of or f"{noun}s")
-    return f"{said} {noun if said == '1' else f'{noun}s'}"
 
 
 def agent() -> str:

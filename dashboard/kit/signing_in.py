@@ -367,7 +367,12 @@ def _entrance(identity: Identity) -> str:
 
 
 def confirm_with_cluster(get_response: GetResponse) -> GetResponse:
-    """Middleware that ends sessions whose token the mirrored cluster does not accept any more."""
+    """Middleware that ends sessions whose token the mirrored cluster does not accept any more.
+
+    Raises: MiddlewareNotUsed where nothing is a mirror.
+    """
+    if not settings.MIRROR:
+        raise MiddlewareNotUsed
 
     def answer(request: HttpRequest) -> HttpResponse:
         if not settings.CLUSTER_USERS or not request.user.is_authenticated:

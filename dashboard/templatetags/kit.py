@@ -30,6 +30,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import template
+from django.conf import settings
 from django.forms.utils import flatatt
 from django.template import Context
 from django.urls import NoReverseMatch, reverse
@@ -39,7 +40,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import slugify
 
 from dashboard.kit.lists import ListQuery, Table
-from dashboard.kit.mirrored import MirrorHeader, counted_so_far
+from dashboard.kit.mirrored import LISTED, UNKNOWN, MirrorHeader, header
 from inventory import models
 from manciple import layout
 from manciple.durations import duration, moment
@@ -331,7 +332,25 @@ def figure(context: Context, value: int | str, of: str) -> str:
     """A count that a mirror may not know: `{% figure 7 "free" %}` is "7" where all that it depends on is known, "7+"
     where there may be more, and a dash where it is not known. of: a state of devices, or a topic (`kit.mirrored`).
     """
-    return counted_so_far(value, of.split(" ", 1)[0], context.get("mirror"))
+    return _counted_so_far(value, of.split(" ", 1)[0], context.get("mirror"))
+
+
+def _counted_so_far(number: int | str, what: str, mirror: MirrorHeader | None) -> str:
+    """Such as "1,204"; in a mirror that does not know all of it "1,204+", or a dash. A number in words stays."""
+    if mirror is None or not mirror.lacks(what):
+        return f"{number:,}" if isinstance(number, int) else number
+    return f"{number:,}+" if number and isinstance(number, int) and what.partition(":")[0] in LISTED else UNKNOWN
+
+
+def known_figure(number: int, what: str) -> str:
+    """As the tag `figure` draws it."""
+    return _counted_so_far(number, what, header() if settings.MIRROR else None)
+
+
+def known_count(number: int, noun: str, *, of: str = "") -> str:
+    """`1 node`, `1,204 nodes`, `1,204+ nodes`. of: the key of what is counted, unless it is called like that."""
+    said = known_figure(number, of or f"{noun}s")
+    return f"{said} {noun if said == '1' else f'{noun}s'}"
 
 
 @register.simple_tag(takes_context=True)

@@ -264,11 +264,11 @@ def test_history_names_field_managers_and_no_person(mirror: Client) -> None:
     copy(CLAIMS, "teaching", "course-gpu", author="kubectl-edit")
     assert "by kubectl-edit" in words(mirror, page)
     assert 'data-k="manager"' in mirror.get(page).content.decode()
-    assert "when it happened is not known" not in words(mirror, page)
+    assert texts.WHEN_IS_NOT_KNOWN not in words(mirror, page)
     copy(CLAIMS, "teaching", "course-gpu", author="kube-scheduler or kubelet", found=True)
     said = words(mirror, page)
     assert "by kube-scheduler or kubelet" in said
-    assert "when it happened is not known" in said
+    assert texts.WHEN_IS_NOT_KNOWN in said
     assert "by kubectl-edit" in words(mirror, "/audit?system=1")
     assert "kubectl-edit" not in words(mirror, "/audit"), "nobody here did that"
 
@@ -279,7 +279,7 @@ def test_what_a_field_manager_wrote_is_nobodys_in_the_audit_trail(mirror: Client
     entry = Entry.objects.latest("id")
     event = events.event_of(entry)
     assert (event.user.username, event.annotations[events.FIELD_MANAGER]) == ("", "kubectl-edit")
-    assert "by kubectl-edit, in the cluster that is copied" in words(mirror, f"/audit?entry={entry.id}")
+    assert texts.BY_MANAGER("kubectl-edit") in words(mirror, f"/audit?entry={entry.id}")
 
 
 def test_nodes_whose_leases_are_overdue_are_unreachable_and_a_silent_scheduler_is_a_finding(mirror: Client) -> None:
@@ -300,9 +300,9 @@ def test_nodes_whose_leases_are_overdue_are_unreachable_and_a_silent_scheduler_i
     assert f"{lost} is unreachable" in said
     assert "is unreachable" not in words(mirror, f"/nodes/{others[0]}")
     assert lost in words(mirror, "/nodes?state=unreachable")
-    assert "last renewed its Lease" in words(mirror, "/overview")
+    assert texts.SCHEDULER_IS_SILENT in words(mirror, "/overview")
     heard.renew(OF_NODES, lost, datetime.now(UTC), seconds=40)
     heard.renew(OF_SCHEDULERS, "kube-scheduler", datetime.now(UTC), seconds=15)
     following.reset()
     assert "is unreachable" not in words(mirror, f"/nodes/{lost}")
-    assert "last renewed its Lease" not in words(mirror, "/overview")
+    assert texts.SCHEDULER_IS_SILENT not in words(mirror, "/overview")

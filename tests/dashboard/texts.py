@@ -44,6 +44,11 @@ LEFT_OUT = Text("{} could not be read")
 ACTS = Text("What you do here is done there")
 DONE_WITHOUT_AN_ANSWER = Text("it has been changed as you wanted")
 POD_KEPT = Text("Pod {} was not evicted: {}")
+WHEN_IS_NOT_KNOWN = Text("when it happened is not known")
+BY_MANAGER = Text("by {}, in the cluster that is copied")
+SCHEDULER_IS_SILENT = Text("last renewed its Lease")
+#: What pages call a device that no slice has any more, or nobody's: expressions, in small letters.
+NOT_PUBLISHED = "no longer published|unpublished|no published|publishes nothing"
 
 # Devices
 CHOOSES_NOTHING = Text("The expression does not compile: ")

@@ -539,9 +539,9 @@ def test_who_is_spared_for_a_rare_device_does_not_change_how_many_fit() -> None:
 
 
 def test_a_rehearsal_that_had_to_wait_for_the_machine_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def decide_late(state: ClusterState, pod: Pod) -> Placement | Wait:
+    def decide_late(state: ClusterState, pod: Pod, *, briefly: bool = False) -> Placement | Wait:
         time.sleep(1.1 * decisions.SECONDS)
-        return decide(state, pod)
+        return decide(state, pod, briefly=briefly)
 
     monkeypatch.setattr(decisions, "SECONDS", 0.2)
     monkeypatch.setattr(decisions, "decide", decide_late)

@@ -35,8 +35,7 @@ from dashboard.kit.differences import (
     sentence,
 )
 from dashboard.kit.forms import PageForm, PlacedField, code_area, code_input
-from dashboard.kit.mirrored import known_figure
-from dashboard.templatetags.kit import mark
+from dashboard.templatetags.kit import known_figure, mark
 from inventory.kinds.device_rules import PARAMETERS_MAX
 from inventory.kinds.devices import (
     CELDeviceSelector,

@@ -27,8 +27,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimTemplate,
 )
 from claims.models import AllocatedDevice, Pod
-from dashboard.kit.mirrored import known_figure
-from dashboard.templatetags.kit import device_url
+from dashboard.templatetags.kit import device_url, known_figure
 from insight.selector_matches import JudgedDevices, complaint, places
 from manciple.cel.kubernetes import Amount, Semver
 from manciple.people import Person

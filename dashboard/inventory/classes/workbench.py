@@ -47,8 +47,7 @@ from dashboard.inventory.classes.queries import (
 )
 from dashboard.inventory.devices.grid import STATES
 from dashboard.kit.differences import DiffLine, difference, lines_changed
-from dashboard.kit.mirrored import known_count
-from dashboard.templatetags.kit import counted, device_url
+from dashboard.templatetags.kit import counted, device_url, known_count
 from insight.how_many_fit import NOTHING, Count, count, how_many
 from insight.selector_matches import JudgedDevices, judged_devices, matches, places
 from inventory.kinds.devices import DeviceClass
