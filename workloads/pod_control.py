@@ -50,8 +50,9 @@ MOST_TOLD = 25
 #: When the turn of a workload comes again of which something was refused: after `RETRY_AFTER`, or more if many of its
 #: namespace wait for that, so that those cost no more than a few tries a second.
 RETRY = math.inf
-#: Workloads that are looked at together, and seconds of a run of theirs, after which other controllers have the thread.
-AT_ONCE, SHARE = 25, 1.0
+#: Workloads that are looked at together and share a commit, for which all other writes wait; and seconds of a run of
+#: theirs, after which other controllers have the thread.
+AT_ONCE, SHARE = 10, 1.0
 #: Pods of one namespace's workloads that may wait for a node, and what their templates may come to, in bytes: more are
 #: made as these are placed. So who asks for two billion pods fills neither the database nor the scheduler's queue.
 MOST_WAITING, MOST_WAITING_BYTES = 10_000, 64 << 20
