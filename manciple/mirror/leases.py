@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from manciple.mirror.json_texts import Malformed, decoded
 from manciple.mirror.sources import Source
 from manciple.mirror.standing import KindStanding
 from manciple.mirror.stored_copy import Change, Known
@@ -60,7 +61,7 @@ class LeaseSink:
 def _seconds(text: bytes | None) -> int:
     """For which it holds; 0 where that cannot be read."""
     try:
-        spec = _leases.decode(text or b"{}").spec
-    except msgspec.MsgspecError:
+        spec = decoded(_leases.decode, text or b"{}").spec
+    except Malformed:
         return 0
     return max(0, spec.lease_duration_seconds or 0) if spec is not None else 0

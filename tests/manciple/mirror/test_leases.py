@@ -76,3 +76,12 @@ def test_a_lease_of_any_shape_counts_as_renewed(text: bytes) -> None:
     sink = LeaseSink(OF_NODES, lambda: NOW)
     sink.apply([Change(LEASE, "v1", "uid", OF_NODES, "n1", "1", text)])
     assert renewals.value.of_nodes(NOW) == {"n1": NOW}
+
+
+def test_a_lease_that_nests_deeper_than_anybody_reads_is_followed_all_the_same() -> None:
+    deep = b"[" * 20_000 + b"]" * 20_000
+    text = b'{"metadata": {"deep": ' + deep + b'}, "spec": {"leaseDurationSeconds": 40}}'
+    renewals.reset()
+    sink = LeaseSink(OF_NODES, lambda: NOW)
+    sink.apply([Change(LEASE, "v1", "uid", OF_NODES, "n1", "1", text)])
+    assert dict(renewals.value.of_nodes(NOW)) == {"n1": NOW}
