@@ -150,15 +150,15 @@ def evict(pod: Pod, *, identity: Identity) -> None:
     (namespace, name), uid, pods = pod.key, pod.metadata.uid, kind(PODS)
     there = verbs.destination()
     with page_write("create", pods, identity=identity, namespace=namespace, name=name, subresource="eviction"):
-        if there is not None:
-            there.evict(pods, namespace=namespace, name=name, uid=uid, identity=identity)
-            return
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
+        if there is not None:
+            there.evict(pod, eviction, identity=identity)
+            return
         where = ResourcePath(
             group="", version="v1", plural="pods", namespace=namespace, name=name, subresource="eviction"
         )

@@ -13,9 +13,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from manciple.api.certificates import ServingCertificate
 from manciple.mirror.guard import judging
 from manciple.mirror.guard.judging import Guard
-from manciple.mirror.guard.listener import GuardListener, ServingCertificate
+from manciple.mirror.guard.listener import GuardListener
 from manciple.mirror.sources import CLAIM, SLICE
 from manciple.mirror.stored_copy import Change, StoredCopy
 from manciple.processes.listeners import Address, bind

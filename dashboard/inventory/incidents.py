@@ -86,11 +86,6 @@ WITHIN: Mapping[str, int] = {"Today": 0, "Since yesterday": 1, "7 days": 6, "30 
 REPORTED = "reported by agents"
 
 
-def _none() -> str:
-    """Of an incident's devices."""
-    return "Devices that are not known" if lacking(SLICES) else "No published device"
-
-
 @dataclass(frozen=True, slots=True)
 class ImpairedSpan:
     """One device, or all that a rule selects, from when to when."""
@@ -333,7 +328,9 @@ class IncidentRow:
         if self.total == 1 and self.devices:
             return f"{self.devices[0].node or self.devices[0].pool} / {self.devices[0].name}"
         where = f" of {self.nodes[0]}" if len(self.nodes) == 1 else f" on {len(self.nodes)} nodes" if self.nodes else ""
-        return f"{self.total:,} devices{where}" if self.total else _none()
+        if not self.total:
+            return "Devices that are not known" if lacking(SLICES) else "No published device"
+        return f"{self.total:,} devices{where}"
 
     @property
     def shown_said(self) -> str:

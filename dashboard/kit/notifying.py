@@ -12,7 +12,7 @@ from manciple.people import Person
 
 
 def notify_url(person: Person, happening: Happening, namespace: str) -> str:
-    """Where to begin such a rule; "" for those who have one already, and for those whom nobody notifies."""
+    """Where to begin such a rule; "" for people who have one already, or who get no notifications."""
     if person.identity.remote:
         return ""
     rules = NotificationRule.objects.filter(person__username=person.name, happening=happening, mine=False)

@@ -89,7 +89,7 @@ from scheduling.rehearsal.workload import (
 LONGEST_LINK, LONGEST_TEXT = 6_000, 256 * 1024
 #: Nodes and classes in the form's choices.
 LISTED = 1_000
-#: Characters of what is no number that are shown.
+#: Characters that are shown of a text that should be a number.
 LONGEST_NUMBER = 20
 #: Nodes of the answer, replicas on them, devices that are drawn of a node, topology domains.
 SHOWN_NODES, SHOWN_REPLICAS, DRAWN, DOMAINS = 60, 200, 16, 12
@@ -223,7 +223,7 @@ def _no_numbers(query: QueryValues) -> Iterator[tuple[str, str]]:
         text = query.get(name, "").strip()
         number = whole(text)
         if label and text and (number is None or not least <= number <= most):
-            yield name, f"{label}: {text[:LONGEST_NUMBER]} is no whole number from {least} to {most:,}."
+            yield name, f"{label}: {text[:LONGEST_NUMBER]} is not a whole number from {least} to {most:,}."
 
 
 def _sentence(text: str) -> str:

@@ -141,7 +141,7 @@ class ProviderTokens:
 
 
 def of_provider(identity: Identity) -> Identity:
-    """The user of the cluster whom the provider means: being an administrator here is nothing there."""
+    """The provider's user as a user of the cluster: being an administrator here means nothing there."""
     groups = tuple(one for one in identity.groups if one != MASTERS)
     return Identity(identity.name, groups, identity.uid, identity.extra, remote=True)
 

@@ -5,13 +5,17 @@ name a host it is asked for. The authority is made once: kubeconfig files carry 
 bearer token without TLS, which is why even a laptop needs this.
 
 `sign_client` signs what a client asks for (a PKCS#10 request), under a name that the caller has seen to.
+
+`ServingCertificate` follows files that others replace while a server uses them (cert-manager, mounted Secrets).
 """
 
 from __future__ import annotations
 
 import hashlib
 import ipaddress
+import logging
 import os
+import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,6 +29,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from manciple.access.authentication.external import BACKDATED
 from manciple.refusals import StartRefused
+
+log = logging.getLogger(__name__)
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
 SERVER_LIFETIME = timedelta(days=365)
@@ -319,3 +325,33 @@ def _write(path: Path, content: bytes, *, mode: int) -> None:
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
     draft.replace(path)
+
+
+class ServingCertificate:
+    """A server's certificate chain and its key. Raises: OSError where a file is missing."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._files = (certificate, key)
+        self._loaded = self._stamp()
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Raises: OSError (ssl.SSLError is one) where the files cannot be used."""
+        context.load_cert_chain(*self._files)
+
+    def renew(self, context: ssl.SSLContext) -> None:
+        """Use files that were replaced for new connections; while they cannot be used, the last certificate stays."""
+        try:
+            if (stamp := self._stamp()) == self._loaded:
+                return
+            # Into another context first: files that do not match would leave this one without a key.
+            self.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            self.load(context)
+        except OSError as error:  # half replaced, for example
+            log.warning("the certificate in %s cannot be used, so the last one stays: %s", self._files[0], error)
+        else:
+            self._loaded = stamp
+            log.info("the certificate in %s was replaced", self._files[0])
+
+    def _stamp(self) -> tuple[tuple[int, int, int], ...]:
+        found = [file.stat() for file in self._files]
+        return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)

@@ -126,7 +126,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         Rounds.of_running_loop().join(self._ask)
         self._take(missed)
         try:
-            async with self._telling:  # nothing is told, and none is sent away, before it is known who listens
+            async with self._telling:  # nothing is sent, and nobody sent away, until it is known who listens
                 heard = await self._look()
                 await self.accept()  # whoever is not signed in, too: a browser tells no reason for what was never open
             if heard is not None and not self._count(heard.name):

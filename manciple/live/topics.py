@@ -77,7 +77,7 @@ log = logging.getLogger(__name__)
 #: Batches kept for pages that reconnect, at 50 changes/s some minutes; and the topics of all of them, of which a batch
 #: of a flood of pods has thousands.
 KEPT_CHANGES, KEPT_TOPICS = 10_000, 100_000
-#: Seconds for which pages that open are also told of changes that are not in the log: they may have been drawn before.
+#: Seconds for which a page that opens also gets changes that are not in the log: it may have been drawn before them.
 RETOLD = 20.0
 
 

@@ -58,6 +58,8 @@ from manciple.wire.errors import (
 from manciple.wire.identity import Identity
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from manciple.wire.registry import Kind, Served
+from manciple.wire.resources import PODS
+from manciple.wire.resources import kind as kind_of
 
 #: Who owns the fields that are written, as managedFields have it.
 MANAGER: Final = "manciple"
@@ -127,7 +129,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Fresh:
-    """An object as the cluster has just told it. text: as it came; document: the same; known: as our types have it."""
+    """An object as the cluster has just returned it. text: as received; document: decoded; known: as our types read it."""
 
     text: bytes
     document: Document
@@ -147,7 +149,7 @@ class _Fresh:
 
 
 class Acting:
-    """named: how the cluster is told who acts."""
+    """named: the headers by which the cluster knows who acts."""
 
     def __init__(
         self, remote: Remote, *, named: Naming, keep: Keep, clock: Callable[[], float] = time.monotonic
@@ -218,17 +220,11 @@ class Acting:
         stored = _stored(place)
         return self._delete(place, stored, options, identity)
 
-    def evict(self, pods: Kind, *, namespace: str, name: str, uid: str, identity: Identity) -> None:
+    def evict(self, pod: ApiObject, eviction: Document, *, identity: Identity) -> None:
         """Raises: ApiError; TooManyRequests where a disruption budget keeps the pod."""
-        place = self._place(pods, "delete", namespace, name)
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
-        }
-        path, encoded = f"{place.path}/eviction", msgspec.json.encode(body)
-        self._write(place, "POST", path, encoded, identity, dry_run=False, found=_said_of_deletion(uid))
+        place, uid = self._place(kind_of(PODS), "delete", *pod.key), pod.metadata.uid
+        path, body = f"{place.path}/eviction", msgspec.json.encode(eviction)
+        self._write(place, "POST", path, body, identity, dry_run=False, found=_said_of_deletion(uid))
         self._look(place, identity, uid=uid)
 
     def replace_all(
@@ -396,8 +392,8 @@ class Acting:
         return DeletionAnswer(now.known.object if now is not None and is_here else before, gone=not is_here)
 
     def _look(self, place: _Place, identity: Identity, *, uid: str) -> _Fresh | None:
-        """The object as it is now, which the copy then has as well; None where it is gone, or this cannot be told: then
-        the watch tells.
+        """The object as it is now, also stored in the copy; None where it is gone or cannot be read, and the watch will
+        say.
         """
         try:
             fresh = self._fresh(place, self._read(place, identity))
@@ -521,7 +517,8 @@ class Acting:
         except BadRequest as unreadable:
             raise GatewayTimeout(f"{_context()} did it, but {unreadable.message}") from unreadable
         if dry_run:
-            return _with_revision(fresh.known.object, "0")
+            obj = fresh.known.object
+            return structs.replace(obj, metadata=structs.replace(obj.metadata, resource_version="0"))
         is_kept = self._keep(place, fresh)
         meta = fresh.known.object.metadata
         stored = objects.get(place.kind, meta.namespace, meta.name)
@@ -654,10 +651,6 @@ def _unnamed(document: Document) -> Document:
     """The same under a name that is free."""
     meta = {name: value for name, value in document["metadata"].items() if name != "name"}
     return document | {"metadata": meta | {"generateName": f"{document['metadata']['name'][:50]}-"}}
-
-
-def _with_revision(obj: Any, revision: str) -> Any:
-    return structs.replace(obj, metadata=structs.replace(obj.metadata, resource_version=revision))
 
 
 def _said_of_deletion(uid: str) -> Callable[[_Fresh | None], str]:

@@ -16,7 +16,7 @@ class MirrorConfig(AppConfig):
         from manciple.mirror.judgement import gaps_of_mirror  # noqa: PLC0415
 
         if settings.MIRROR:
-            from manciple.mirror import cluster_metrics  # noqa: F401, PLC0415 - it registers what is told of the cluster
+            from manciple.mirror import cluster_metrics  # noqa: F401, PLC0415 - it registers metrics
 
             learn_from(gaps_of_mirror)
         mirrored.copy_only(BY_RESOURCE)

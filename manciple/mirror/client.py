@@ -334,7 +334,7 @@ def _note_clock(response: httpx.Response) -> None:
 
 
 def _plain(headers: httpx.Headers) -> list[tuple[str, str]]:
-    """Of the content as it was decoded."""
+    """Those that still hold once the content is decompressed."""
     return [pair for pair in headers.multi_items() if pair[0] not in ("content-encoding", "content-length")]
 
 

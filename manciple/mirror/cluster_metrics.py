@@ -1,4 +1,4 @@
-"""What a mirror tells of the cluster that it copies: whether it answers, and how far each resource is known.
+"""Metrics of the cluster that a mirror copies: whether it answers, and how far each resource is known.
 
 It is read from the database, so every replica says the same. What each of them does is counted where it is done
 (`following`, `stored_copy`, `leadership`). Imported in a mirror alone.

@@ -45,7 +45,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f'"{text}" is no number of seconds above 0, as in 5 or 5s')
+        raise argparse.ArgumentTypeError(f'"{text}" is not a positive number of seconds, such as 5 or 5s')
     return value
 
 

@@ -4,7 +4,7 @@
            otherwise               -> a watch from that point
 
     a watch ends              -> the next turn resumes it; events and bookmarks have moved the point
-    410, or another refusal   -> the next turn lists; so does what is no event
+    410, or another refusal   -> the next turn lists; so does a line that is not an event
     an older version comes    -> the server was restored: the next turn lists, and compares texts in place of versions
     may not be watched        -> listed every minute
     403                       -> asked again after minutes: rights may be given
@@ -34,6 +34,7 @@ from manciple.mirror import listing
 from manciple.mirror.client import FORBIDDEN, GONE, NOT_FOUND, Remote, Watch
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.json_texts import Malformed, decoded
+from manciple.mirror.models import is_earlier
 from manciple.mirror.sources import Reach, Source
 from manciple.mirror.standing import KindStanding
 from manciple.mirror.stored_copy import Change, Known
@@ -279,7 +280,7 @@ class KindFollower:
                 received.inc(len(line))
                 event, meta = self._event(line)
                 if diff is None:
-                    if _is_older(meta.resource_version, reached):
+                    if is_earlier(meta.resource_version, reached):
                         self._resume, self._trusts = None, False
                         raise RemoteFailure(f"the server went back from version {reached} to {meta.resource_version}")
                     if event.type != "BOOKMARK":
@@ -302,7 +303,7 @@ class KindFollower:
             raise RemoteFailure(f"the watch of {self.source.resource} ended before its state was complete")
 
     def _event(self, line: bytes) -> tuple[_Event, _Meta]:
-        """Raises: RemoteFailure for an error that the server sent, and for what is no event."""
+        """Raises: RemoteFailure for an error that the server sent, and for a line that is not an event."""
         try:
             event = decoded(_events.decode, line)
             if event.type == "ERROR":
@@ -310,7 +311,9 @@ class KindFollower:
             return event, decoded(_heads.decode, event.object).metadata
         except Malformed as error:
             self._resume = None
-            raise RemoteFailure(f"the watch of {self.source.resource} sent what is no event: {error}") from error
+            raise RemoteFailure(
+                f"the watch of {self.source.resource} sent something that is not an event: {error}"
+            ) from error
 
     @contextmanager
     def _opened(self, path: str, params: Mapping[str, str]) -> Iterator[Watch]:
@@ -394,7 +397,7 @@ class _Diff:
 
     def is_newer_than(self, version: str) -> bool:
         """Whether something was stored of a later version than that of the list."""
-        return any(_is_older(version, known.version) for known in self._known.values())
+        return any(is_earlier(version, known.version) for known in self._known.values())
 
     def end(self) -> None:
         for uid in self._missing:
@@ -423,11 +426,6 @@ def _change(
     return Change(
         source, api_version, meta.uid, meta.namespace, meta.name, meta.resource_version, received, gone, found
     )
-
-
-def _is_older(version: str, other: str) -> bool:
-    """Kubernetes promises since 1.35 that they are numbers."""
-    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
 
 
 def _ends_state(bookmark: msgspec.Raw) -> bool:

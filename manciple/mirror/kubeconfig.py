@@ -278,7 +278,7 @@ def of_pod(choice: Choice, environment: Mapping[str, str] = os.environ, account:
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port or not (account / "token").exists():
         raise RemoteFailure(
-            "there is no kubeconfig, and this is no pod with a service account: name one with --kubeconfig, or in "
+            "there is no kubeconfig, and this is not a pod with a service account: name one with --kubeconfig, or in "
             "KUBECONFIG"
         )
     namespace = account / "namespace"

@@ -126,3 +126,10 @@ class GuardFinding(models.Model):
 
     def __str__(self) -> str:
         return self.message
+
+
+def is_earlier(version: str, other: str) -> bool:
+    """Whether a version of an object, or of its resource, comes before another. Kubernetes has promised since 1.35 that
+    they are numbers; nothing is known of others.
+    """
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)

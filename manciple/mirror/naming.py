@@ -26,7 +26,7 @@ def own_credential(identity: Identity) -> Sequence[tuple[str, str]]:
 def impersonating(identity: Identity) -> Sequence[tuple[str, str]]:
     """The cluster adds AUTHENTICATED itself. Source: apiserver/pkg/endpoints/filters/impersonation, Kubernetes 1.36."""
     if not identity.name or _breaks_lines(identity.name):
-        raise Forbidden("nobody is signed in who could be named to the cluster")
+        raise Forbidden("no signed-in user could be named to the cluster")
     headers = [("Impersonate-User", identity.name)]
     if identity.uid:
         headers.append(("Impersonate-Uid", identity.uid))

@@ -22,6 +22,7 @@ from manciple.mirror import standing
 from manciple.mirror.client import Remote
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.naming import Naming
+from manciple.mirror.reviews import Memory
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import Identity
 
@@ -41,20 +42,15 @@ class _Question(NamedTuple):
     wanted: Attributes
 
 
-class _Known(NamedTuple):
-    decision: Decision
-    until: float
-
-
 class OwnRights(ClusterRights):
-    """namespace: of the kubeconfig. named: how the cluster is told who asks."""
+    """namespace: of the kubeconfig. named: the headers by which the cluster knows who asks."""
 
     def __init__(
         self, remote: Remote, *, named: Naming, namespace: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.namespace = namespace
         self._remote, self._named, self._clock = remote, named, clock
-        self._known: dict[_Question, _Known] = {}
+        self._known = Memory[Decision](KEPT, clock)
         self._spent, self._spent_since, self._silent_until = 0.0, clock(), clock()
 
     def decide(self, identity: Identity, wanted: Attributes) -> Decision:
@@ -70,9 +66,8 @@ class OwnRights(ClusterRights):
 
     def _decided(self, identity: Identity, wanted: Attributes) -> Decision:
         question, now = _Question(identity.name, wanted), self._clock()
-        known = self._known.get(question)
-        if known is not None and now < known.until:
-            return known.decision
+        if (known := self._known.get(question)) is not None:
+            return known
         if now < self._silent_until:
             return Decision(False, "the cluster did not say a moment ago what its user may do")
         is_narrow = bool(wanted.namespace) and wanted.namespace != self.namespace
@@ -83,9 +78,7 @@ class OwnRights(ClusterRights):
         decision, lasts = self._asked(identity, wanted)
         if is_narrow:
             self._spent += self._clock() - now
-        if len(self._known) >= KEPT:
-            self._known = {}
-        self._known[question] = _Known(decision, self._clock() + lasts)
+        self._known.put(question, decision, seconds=lasts)
         return decision
 
     def _asked(self, identity: Identity, wanted: Attributes) -> tuple[Decision, float]:

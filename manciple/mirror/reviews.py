@@ -177,7 +177,7 @@ class Reviews:
     def _review(self, token: str) -> Vouched:
         """Raises: TokenRefused, ClusterSilent."""
         if not token or len(token) > LONGEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-            raise TokenRefused("that is no token")
+            raise TokenRefused("that is not a token")
         expiry = expiry_of(token)
         expires = expiry.timestamp() if expiry is not None else float("inf")
         if self._now() >= expires:

@@ -22,7 +22,7 @@ from django.db import InterfaceError, OperationalError
 
 from inventory.kinds.devices import DeviceClass
 from manciple.mirror import received
-from manciple.mirror.models import RemoteVersion
+from manciple.mirror.models import RemoteVersion, is_earlier
 from manciple.mirror.received import Document, Received, Unreadable
 from manciple.mirror.sources import Source
 from manciple.store import objects, sql
@@ -119,7 +119,7 @@ class StoredCopy:
             if change.uid in self._gone:
                 return
             noted = RemoteVersion.objects.filter(uid=change.uid).values_list("version", flat=True).first()
-            if noted is not None and not _is_newer(change.version, noted):
+            if noted is not None and not is_earlier(noted, change.version):
                 return
         self.apply([change])
 
@@ -247,7 +247,3 @@ def _essence(document: Document) -> Any:
         conditions = [{**one, "lastHeartbeatTime": None} for one in status.get("conditions") or ()]
         essence["status"] = {**status, "conditions": conditions}
     return essence
-
-
-def _is_newer(version: str, than: str) -> bool:
-    return version.isdecimal() and than.isdecimal() and int(version) > int(than)

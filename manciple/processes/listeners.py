@@ -34,6 +34,7 @@ from claims.kinds.registration import POD
 from insight.capacity import read_census
 from manciple import descriptors, memory
 from manciple.api import health
+from manciple.api.certificates import ServingCertificate
 from manciple.api.connections import (
     LOG_INTERVAL,
     ConnectionTable,
@@ -133,12 +134,6 @@ class Tls:
     clients: Path | None = None
 
     @property
-    def state(self) -> tuple[int, ...]:
-        """Another one where a file was replaced. Raises: OSError."""
-        found = (path.stat() for path in (self.certificate, self.key))
-        return tuple(number for one in found for number in (one.st_ino, one.st_mtime_ns))
-
-    @property
     def options(self) -> dict[str, Any]:
         """What uvicorn is told."""
         found: dict[str, Any] = {"ssl_certfile": self.certificate, "ssl_keyfile": self.key}
@@ -208,19 +203,11 @@ class Listeners:
 
 
 async def renew_certificate(config: uvicorn.Config, tls: Tls) -> None:
-    """Use a certificate that was replaced in its file (cert-manager does that) for new connections."""
-    known = tls.state
+    serving = ServingCertificate(tls.certificate, tls.key)
     while True:
         await asyncio.sleep(CERTIFICATES_READ_EVERY)
-        try:
-            if (state := tls.state) != known and config.ssl is not None:
-                # Elsewhere first: what does not fit together would leave the context without a key.
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
-                config.ssl.load_cert_chain(tls.certificate, tls.key)
-                known = state
-                log.info("the certificate in %s was replaced", tls.certificate)
-        except (OSError, ssl.SSLError) as error:  # half replaced: the old one goes on
-            log.warning("the certificate in %s cannot be read: %s", tls.certificate, error)
+        if config.ssl is not None:
+            serving.renew(config.ssl)
 
 
 def _end_process_after(seconds: float) -> None:

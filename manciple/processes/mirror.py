@@ -144,7 +144,7 @@ def entrance(options: argparse.Namespace, remote: Remote, context: str) -> Entra
     if not options.in_cluster:
         return Laptop(port=options.port, acts=options.act)
     if settings.PROXY_USER_HEADER:
-        raise StartRefused("in the cluster nobody is believed who names the user in a header: unset MANCIPLE_PROXY_*")
+        raise StartRefused("--in-cluster does not trust users named in a header: unset MANCIPLE_PROXY_*")
     try:
         address = Address.parse(options.listen)
     except ValueError as error:

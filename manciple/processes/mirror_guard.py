@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from manciple.api import certificates
+from manciple.api.certificates import ServingCertificate
 from manciple.mirror.client import Remote
 from manciple.mirror.guard import keeping
 from manciple.mirror.guard.judging import Guard, ask_cluster, knowledge
-from manciple.mirror.guard.listener import PATH, GuardListener, ServingCertificate
+from manciple.mirror.guard.listener import PATH, GuardListener
 from manciple.mirror.guard.options import ENFORCE, GuardOptions
 from manciple.processes.listeners import Address, AddressInUse, bind
 from manciple.refusals import StartRefused
@@ -37,14 +38,13 @@ class MirrorGuard:
             address = Address.parse(options.listen)
             token = options.token.read_text().strip() if options.token is not None else ""
             if options.token is not None and not _TOKEN.fullmatch(token):
-                raise StartRefused(f"{options.token} holds no token: 16 to 201 of a-z, 0-9 and -")
+                raise StartRefused(f"{options.token} does not hold a token: 16 to 201 characters of a-z, 0-9 and -")
             if not token and not address.is_loopback:
-                raise StartRefused("the guard wants --guard-token-file where it listens beyond loopback")
+                raise StartRefused("--guard-token-file is required where the guard listens beyond loopback")
             serving = ServingCertificate(*self._files(options, folder))
-            listening = bind(address)
+            self._listener = GuardListener(bind(address), serving, self._guard, token=token)
         except (ValueError, OSError, AddressInUse) as error:
             raise StartRefused(f"the guard cannot start: {error}") from error
-        self._listener = GuardListener(listening, serving, self._guard, token=token)
         self._host, self._has_token = address.url_host, bool(token)
 
     def _files(self, options: GuardOptions, folder: Path) -> tuple[Path, Path]:

@@ -50,7 +50,7 @@ def keep(at: datetime) -> None:
 
 def _message(writes: int, refused: int) -> str:
     """Without names: whoever sees the device may read it."""
-    said = "allocations" if writes > 1 else "allocation"
+    said, gave = ("allocations", "give") if writes > 1 else ("allocation", "gives")
     if refused == writes:
-        return f"{writes} {said} that would have given it twice refused by the guard"
-    return f"{writes} {said} that give it twice, {writes - refused} of them let through: the guard only watches"
+        return f"the guard refused {writes} {said} that would have given it twice"
+    return f"{writes} {said} {gave} it twice; the guard, which only watches, let {writes - refused} through"

@@ -19,9 +19,9 @@ import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from typing import Any, Final
 
+from manciple.api.certificates import ServingCertificate
 from manciple.mirror.guard import reviews
 from manciple.mirror.guard.judging import Guard, Unavailable
 from manciple.mirror.guard.reviews import NoReview
@@ -40,37 +40,8 @@ IDLE_SECONDS, REQUEST_SECONDS = 95.0, 10.0
 PORTION: Final = 64 << 10
 
 
-class ServingCertificate:
-    """Raises: OSError (ssl.SSLError is one) where the files cannot be used."""
-
-    def __init__(self, certificate: Path, key: Path) -> None:
-        self._files = (certificate, key)
-        self._seen = self._stamp()
-        self._context = self._load()
-
-    def context(self) -> ssl.SSLContext:
-        """With the certificate as it is now; with the last one that could be used where the new one cannot."""
-        try:
-            if (stamp := self._stamp()) != self._seen:
-                self._context, self._seen = self._load(), stamp
-        except OSError as error:  # half of it is written, say
-            log.warning("the guard goes on with its last certificate: %s", error)
-        return self._context
-
-    def _stamp(self) -> tuple[tuple[int, int, int], ...]:
-        found = [one.stat() for one in self._files]
-        return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
-
-    def _load(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["http/1.1"])
-        context.load_cert_chain(*self._files)
-        return context
-
-
 class GuardListener:
-    """Serves from `start` to `stop`. token: "" for none."""
+    """Serves from `start` to `stop`. token: "" for none. Raises: OSError where the certificate cannot be used."""
 
     def __init__(self, listener: socket.socket, certificate: ServingCertificate, guard: Guard, *, token: str) -> None:
         self._server = _Server(listener, certificate, guard, token)
@@ -98,6 +69,10 @@ class _Server(BoundedThreads, socketserver.TCPServer):
 
     def __init__(self, listener: socket.socket, certificate: ServingCertificate, guard: Guard, token: str) -> None:
         self.certificate, self.guard, self.is_ready = certificate, guard, False
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.set_alpn_protocols(["http/1.1"])
+        certificate.load(self.context)
         self.path = f"{PATH}/{token}" if token else PATH
         super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
         self.socket.close()
@@ -105,8 +80,8 @@ class _Server(BoundedThreads, socketserver.TCPServer):
 
     def get_request(self) -> tuple[socket.socket, Any]:
         connection, address = super().get_request()
-        context = self.certificate.context()
-        return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
+        self.certificate.renew(self.context)
+        return self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
 
 class _Handler(BaseHTTPRequestHandler):

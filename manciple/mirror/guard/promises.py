@@ -22,7 +22,7 @@ from claims.kinds.resource_claims import (
     node_of,
 )
 from manciple.mirror.guard.reviews import ClaimWrite
-from manciple.mirror.models import DevicePromise, RemoteVersion
+from manciple.mirror.models import DevicePromise, RemoteVersion, is_earlier
 from manciple.store import sql
 from scheduling.allocator.allocation import only_on
 from scheduling.allocator.published import NodeView
@@ -69,7 +69,7 @@ class Promise:
     @property
     def is_settled(self) -> bool:
         """Whether the copy is past the version that it was about: it shows the write, or there was none."""
-        return _is_earlier(self.before, self.copied)
+        return is_earlier(self.before, self.copied)
 
     def add(self, number: int, node: str, result: DeviceRequestAllocationResult) -> None:
         self.rows.append(number)
@@ -133,12 +133,7 @@ def _is_over(one: Promise, write: ClaimWrite) -> bool:
     if one.digest == write.digest:
         return True
     # A write is stored only over the version that it was judged with.
-    return write.supersedes and _is_earlier(one.before, write.before)
-
-
-def _is_earlier(one: str, other: str) -> bool:
-    """Versions of one object are numbers; nothing is known of others."""
-    return one.isdecimal() and other.isdecimal() and int(one) < int(other)
+    return write.supersedes and is_earlier(one.before, write.before)
 
 
 def _promises(rows: Iterable[Sequence[Any]]) -> list[Promise]:

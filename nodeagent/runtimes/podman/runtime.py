@@ -702,9 +702,11 @@ class PodmanRuntime:
         for path in sorted(self._setting.folder.glob("*")):
             self._new(path.name)
         for uid in self._groups.pod_uids():
-            self._known(uid) or self._new(uid)
+            if self._known(uid) is None:
+                self._new(uid)
         for uid in self._networks.pod_uids():
-            self._known(uid) or self._new(uid)
+            if self._known(uid) is None:
+                self._new(uid)
             self._gateway.open(uid)
         found = self._podman.labelled(f"{program.AGENT}={self._setting.mark}")
         for seen in found.values():

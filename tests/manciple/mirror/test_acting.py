@@ -283,14 +283,22 @@ def test_a_precondition_on_a_revision_is_one_on_the_version_there(scene: Scene) 
 
 
 def test_an_eviction_is_of_this_pod_and_a_budget_may_refuse_it(scene: Scene) -> None:
-    where: dict[str, Any] = {"namespace": "team-a", "name": "runs", "identity": OWNER}
+    stored = objects.get(kind(PODS), "team-a", "runs")
+    assert stored is not None
+    runs = objects.decoded(stored, Pod)
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "runs", "namespace": "team-a"},
+        "deleteOptions": {"preconditions": {"uid": "team-a-runs"}},
+    }
     scene.server.refuses = {"eviction": (429, "TooManyRequests", "Cannot evict pod")}
     scene.server.refused_details = {"causes": [{"reason": "DisruptionBudget", "message": "the budget needs 2"}]}
     with pytest.raises(errors.TooManyRequests) as refusal:
-        scene.acting.evict(kind(PODS), uid="team-a-runs", **where)
+        scene.acting.evict(runs, eviction, identity=OWNER)
     assert refusal.value.details == scene.server.refused_details
     scene.server.refuses = {}
-    scene.acting.evict(kind(PODS), uid="team-a-runs", **where)
+    scene.acting.evict(runs, eviction, identity=OWNER)
     assert len(scene.server.written) == 2, "a refused eviction is not tried again"
     assert scene.server.get("pods", "team-a", "runs") is None
     scene.agree("pods")

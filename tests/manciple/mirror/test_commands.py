@@ -173,9 +173,9 @@ MISTAKES = {
     "a missing kubeconfig": (["devices", "--kubeconfig", "/nowhere/k"], 1, "/nowhere/k cannot be read"),
     "a format of the other": (["why", "pod", "a", "-o", "wide"], 2, "invalid choice"),
     "no kind": (["why", "train"], 2, "write `pod train`"),
-    "no number of seconds": (["devices", "--request-timeout", "soon"], 2, '"soon" is no number of seconds'),
-    "no seconds at all": (["devices", "--request-timeout", "0"], 2, "is no number of seconds"),
-    "seconds without an end": (["devices", "--request-timeout", "inf"], 2, "is no number of seconds"),
+    "no number of seconds": (["devices", "--request-timeout", "soon"], 2, '"soon" is not a positive number of seconds'),
+    "no seconds at all": (["devices", "--request-timeout", "0"], 2, "is not a positive number of seconds"),
+    "seconds without an end": (["devices", "--request-timeout", "inf"], 2, "is not a positive number of seconds"),
 }
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from manciple.api.certificates import ServingCertificate
 from manciple.mirror.guard import listener
 from manciple.mirror.guard.judging import Answer, Guard, Unavailable, Verdict
-from manciple.mirror.guard.listener import GuardListener, ServingCertificate
+from manciple.mirror.guard.listener import GuardListener
 from manciple.mirror.guard.reviews import Question
 from manciple.processes.listeners import Address, bind
 from tests.manciple.admission.webhook_server import self_signed

@@ -81,7 +81,7 @@ def test_a_certificate_that_is_replaced_is_used_and_one_that_is_half_replaced_is
         renewing = asyncio.ensure_future(renew_certificate(config, tls))
         await asyncio.sleep(0)
         tls.certificate.write_bytes(second.certificate.read_bytes())  # beside the first one's key
-        while "cannot be read" not in caplog.text:
+        while "cannot be used" not in caplog.text:
             await asyncio.sleep(0.01)
         put(second.certificate, second.key)
         while not loaded:

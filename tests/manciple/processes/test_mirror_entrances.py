@@ -123,7 +123,7 @@ def test_outside_of_a_pod_it_does_not_start(
     monkeypatch.setattr(kubeconfig, "ACCOUNT", tmp_path)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert mirror.main(["--in-cluster"]) == 1
-    assert "no pod" in capsys.readouterr().err
+    assert "not a pod" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", [("PROXY_USER_HEADER", "X-User"), ("listen", "8080")])
