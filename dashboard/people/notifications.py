@@ -57,6 +57,8 @@ MOST = 50
 #: Minutes in four weeks.
 LONGEST = 28 * 24 * 60
 EVERYWHERE, MINE = "", "mine"
+#: Of a field whose text is never shown again: nor does the browser keep it (`drafts.js`).
+_SECRET = {"data-secret": ""}
 #: What people create.
 _OF_PODS = (Happening.POD_STARTED, Happening.POD_FAILED, Happening.POD_WAITS, Happening.JOB_ENDED)
 #: What belongs to no namespace, and affects no claims of one.
@@ -152,9 +154,10 @@ class WebhookForm(PageForm):
         max_length=500,
         widget=forms.URLInput(
             {"class": "input mono", "placeholder": "https://hooks.example.org/manciple", "autocomplete": "off"}
+            | _SECRET
         ),
     )
-    integration_key = forms.CharField(required=False, widget=code_input("32 characters", maxlength="32"))
+    integration_key = forms.CharField(required=False, widget=code_input("32 characters", maxlength="32", **_SECRET))
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, stored: NotificationAddress) -> None:
         super().__init__(data)

@@ -129,7 +129,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Fresh:
-    """An object as the cluster has just returned it. text: as received; document: decoded; known: as our types read it."""
+    """An object as the cluster has just returned it. text: as received; document: decoded; known: in our types."""
 
     text: bytes
     document: Document

@@ -1,9 +1,10 @@
 // What somebody has typed and not sent stands there again when they come Back: browsers leave out fields with
 // autocomplete="off", as most of ours are. It stays in this tab until they sign out, under a name that the entry of the
-// history has. Left out are passwords, editors, which keep their own text, and forms that say what the address says.
+// history has. Left out are secrets, editors, which keep their own text, and forms that say what the address says.
 (() => {
   const PLACE = "manciple-drafts";
-  const FIELDS = "input:not([type=password], [type=hidden], [type=file]), textarea:not([data-editor]), select";
+  const FIELDS =
+    "input:not([type=password], [data-secret], [type=hidden], [type=file]), textarea:not([data-editor]), select";
   const MOST = 50; // entries of the history that are remembered, the latest
   const person = document.getElementById("find")?.dataset.person ?? "";
   const read = () => {

@@ -221,3 +221,18 @@ def test_back_leads_to_the_half_filled_form_and_to_an_empty_one_once_it_is_sent(
     page.wait_for_url(re.compile("key="))
     page.go_back()
     expect(page.locator("[name=key]")).to_have_value("")
+
+
+def test_what_is_never_shown_again_is_not_kept_in_the_tab_either(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/notifications")
+    texts = {"url": "https://hooks.example.org/secret", "integration_key": "0123456789abcdef0123456789abcdef"}
+    for name, text in texts.items():
+        page.locator(f"main [name={name}]").evaluate(
+            "(field, text) => { field.value = text; field.dispatchEvent(new Event('input', { bubbles: true })); }", text
+        )
+    page.locator("main [name=format]").evaluate(
+        "(one) => { one.selectedIndex = 1; one.dispatchEvent(new Event('change', { bubbles: true })); }"
+    )
+    kept = page.evaluate("sessionStorage.getItem('manciple-drafts')")
+    assert "format" in kept, "what can be shown is kept"
+    assert not any(text in kept for text in texts.values())
