@@ -98,6 +98,16 @@ def test_it_says_why_a_pod_waits_and_what_to_do(phrase: str) -> None:
     assert "0/2 nodes" in text  # what the cluster's own scheduler says
 
 
+@pytest.mark.parametrize("phrase", SCENARIOS)
+def test_what_a_command_keeps_in_memory_is_explained_as_what_the_log_has(phrase: str) -> None:
+    objects, _, _ = SCENARIOS[phrase]
+    answers = [explained(objects(), kept=one)[0] for one in (True, False)]
+    kept, read = map(explaining.document, answers)
+    for one in (kept, read):
+        one["scheduler"].pop("seconds")
+    assert kept == read
+
+
 def test_nothing_is_advised_that_only_manciple_has() -> None:
     for objects, _, _ in SCENARIOS.values():
         judged, _ = explained(objects())
