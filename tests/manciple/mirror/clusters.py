@@ -29,6 +29,7 @@ from manciple.per_process import reset_all
 from manciple.store.event_log import LOG
 from scheduling.rehearsal import repairs
 from tests.manciple.mirror.replay import Document, Replay
+from tests.mirrors import take_its_rights
 
 NAMESPACE, OTHER = "team-a", "team-b"
 DRIVER, CLASS = "gpu.example.com", "gpu"
@@ -94,6 +95,16 @@ def claim(
     return made
 
 
+def template(name: str) -> Document:
+    """Of a claim for one device."""
+    return {"metadata": meta(name, NAMESPACE), "spec": {"spec": claim(name)["spec"]}}
+
+
+def quota(name: str, *, claims: int) -> Document:
+    hard = {"count/resourceclaims.resource.k8s.io": str(claims)}
+    return {"metadata": meta(name, NAMESPACE), "spec": {"hard": hard}, "status": {"hard": hard, "used": hard}}
+
+
 def pod(
     name: str, *claims: str, namespace: str = NAMESPACE, on: str = "", cpu: str = "1", template: str = "", **spec: Any
 ) -> Document:
@@ -151,6 +162,7 @@ def in_store(found: Found, *, kept: bool = True) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, gates.using(), gaps.knowing(), transaction.atomic():
         patch.setattr(settings, "MIRROR", True)
         patch.setattr(settings, "SCHEDULER_NAMES", None)
+        take_its_rights(patch)
         # A busy machine is no reason for another answer.
         patch.setattr(settings, "EXPLANATION_PATIENCE", 100.0)
         for module in (offers, advice):

@@ -21,7 +21,9 @@ from tests.manciple.mirror.clusters import (
     holding,
     node,
     pod,
+    quota,
     slice_of,
+    template,
 )
 
 pytestmark = pytest.mark.django_db
@@ -52,6 +54,16 @@ SCENARIOS: dict[str, tuple[Callable[[], Objects], type[Cause], str]] = {
         lambda: cluster(("pods", pod("train", template="one-gpu"))),
         causes.ClaimNotCreated,
         "Create template `one-gpu`",
+    ),
+    "a quota refuses its claim": (
+        lambda: cluster(
+            ("resourceclaimtemplates", template("one-gpu")),
+            ("resourcequotas", quota("few", claims=1)),
+            ("resourceclaims", claim("other", pod="other")),
+            ("pods", pod("train", template="one-gpu")),
+        ),
+        causes.QuotaUsedUp,
+        "Raise `count/resourceclaims.resource.k8s.io` of quota `few` to 2",
     ),
     "it has a scheduling gate": (
         lambda: cluster(("pods", pod("train", schedulingGates=[{"name": "example.com/wait"}]))),
