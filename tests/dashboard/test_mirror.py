@@ -151,7 +151,8 @@ def test_no_page_offers_what_would_be_refused(mirror: Client) -> None:
         for link in page.links:
             target = f"{urlsplit(address.path).path}{link}" if link.startswith("?") else link
             leads.setdefault((route(target), *sorted(parse_qs(urlsplit(target).query))), (target, address.path))
-    assert {"pod-new", "class-new", "taint-rule-new", "bulk", "people"} <= refused
+    assert {"pod-new", "class-new", "taint-rule-new", "bulk"} <= refused
+    assert {"people", "roles", "access", "autoscalers", "autoscaler"} <= refused, "none of which is copied"
     assert len(leads) > 50
     for key, (target, page_path) in leads.items():
         if key[0] and mirror.get(target).status_code == 403:
@@ -164,6 +165,19 @@ def test_a_refused_page_says_where_to_change_it(mirror: Client) -> None:
     said = words(mirror, "/classes/new", 403)
     assert f"mirror of {PROD}" in said
     assert "administrator" not in said
+
+
+def test_nobody_is_sent_to_an_administrator_for_what_a_mirror_does_not_do(mirror: Client) -> None:
+    said = words(mirror, "/classes/c/gpu-h200")
+    assert PROD in said.partition("Nothing is stored")[2]
+    assert "dministrator" not in said
+
+
+@pytest.mark.parametrize("path", ["/usage?by=class", "/timeline", "/devices/d/gpu.nvidia.com/gpu-b08/gpu-0", "/ended"])
+def test_pages_of_the_past_say_what_a_mirror_cannot_know(mirror: Client, settings: Settings, path: str) -> None:
+    assert texts.UNSEEN_PAST in words(mirror, path)
+    settings.MIRROR = False
+    assert texts.UNSEEN_PAST not in words(mirror, path)
 
 
 def test_what_is_ones_own_can_be_changed(mirror: Client) -> None:

@@ -14,7 +14,9 @@ from inventory.models import Device
 from manciple.mirror.listing import Found
 from manciple.mirror.sources import CLAIM, NODE, POD, SLICE, KindState, Reach, Source
 from manciple.mirror.stored_copy import Change, StoredCopy
+from manciple.store import history
 from manciple.store.models import OwnerLink, StoredObject
+from manciple.wire.resources import kind
 from tests.indexes import assert_rebuilt_the_same
 from tests.manciple.mirror.clusters import claim, in_store, node, pod, slice_of
 from tests.manciple.mirror.replay import Document
@@ -57,6 +59,18 @@ def test_a_transaction_has_as_many_statements_for_many_objects_as_for_few(source
     assert few <= MOST
     assert many <= few + MOST_MORE, Counter(one["sql"][:60] for one in queries.captured_queries)
     assert StoredObject.objects.filter(resource=source.resource).count() == 1 + FEW + MANY
+
+
+def test_when_something_changed_is_known_only_of_what_was_watched() -> None:
+    copy, slices = StoredCopy(), changes(SLICE, [slice_of("n1", 2), slice_of("n2", 2)])
+    copy.apply([one._replace(found=True) for one in slices])
+    names, fields = frozenset({"n1-slice", "n2-slice"}), {"spec.nodeName": "n1"}
+    assert history.last_change(SLICE.resource, fields, after=0) is None
+    assert history.last_written(kind(SLICE.resource), names=names, seen=True) == {}
+    copy.apply([one._replace(version="2") for one in changes(SLICE, [slice_of("n1", 3)])])
+    assert history.last_change(SLICE.resource, fields, after=0) is not None
+    assert history.last_written(kind(SLICE.resource), names=names, seen=True).keys() == {"n1-slice"}
+    assert history.last_written(kind(SLICE.resource), names=names).keys() == names
 
 
 def test_what_has_not_changed_is_not_written_again() -> None:
