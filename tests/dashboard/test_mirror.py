@@ -18,7 +18,9 @@ from pytest_django.fixtures import Settings
 
 from claims.devices.cache import following
 from inventory.models import Node
-from manciple.access.mirrored import OWNERS
+from manciple.access import mirrored
+from manciple.access.authorization import Attributes, Decision
+from manciple.access.mirrored import OWNERS, ClusterRights
 from manciple.audit import events, recording
 from manciple.audit.models import Entry
 from manciple.live.topics import RETOLD, Relay
@@ -26,12 +28,14 @@ from manciple.mirror import standing
 from manciple.mirror.folders import Folder, Running
 from manciple.mirror.models import KindStatus, RemoteStatus
 from manciple.mirror.sources import COPIED, NODE, Reach, Source
+from manciple.per_process import PerProcess
 from manciple.processes.demolab.pages import every_page
 from manciple.processes.demolab.views import save_views
 from manciple.renewals import OF_NODES, OF_SCHEDULERS, renewals
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.wire import codec
+from manciple.wire.identity import Identity
 from manciple.wire.registry import registry
 from manciple.wire.resources import CLAIMS
 from tests.dashboard import texts
@@ -159,6 +163,48 @@ def test_no_page_offers_what_would_be_refused(mirror: Client) -> None:
             offered.add(f"{page_path} leads to {target}")
     assert not offered, "\n".join(sorted(offered))
     assert latest_revision() == before
+
+
+class Everything(ClusterRights):
+    """Of somebody whom the cluster lets do anything."""
+
+    def decide(self, _identity: Identity, _wanted: Attributes) -> Decision:
+        return Decision(True)
+
+
+#: Routes that change what no mirror changes, whatever its user may do in the cluster.
+NEVER = frozenset(
+    {
+        *("workload-act", "pod-move", "claim-release", "quota-change", "role-new", "role-give", "role-take"),
+        *("namespaces", "namespace-change", "namespace-tokens", "namespace-delete"),
+        *("people-invite", "people-change", "people-revoke"),
+    }
+)
+
+
+def test_a_page_of_a_mirror_that_acts_offers_only_what_it_does(mirror: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrored, "_rights", PerProcess[ClusterRights | None](Everything))
+    sends, leads, wrong = set[str](), dict[tuple[str, ...], tuple[str, str]](), set[str]()
+    for address in every_page():
+        answer = mirror.get(address.path)
+        if answer.status_code != 200 or answer.streaming or "text/html" not in answer.headers["Content-Type"]:
+            continue
+        page = Page(answer.content.decode())
+        for form in page.sends:
+            sends.add(name := route(form or address.path))
+            if name in NEVER:
+                wrong.add(f"{address.path} sends {name}")
+        for link in page.links:
+            target = f"{urlsplit(address.path).path}{link}" if link.startswith("?") else link
+            leads.setdefault((route(target), *sorted(parse_qs(urlsplit(target).query))), (target, address.path))
+    assert {"class-new", "pod-new", "bulk"} <= sends | {key[0] for key in leads}, "it acts"
+    for key, (target, page_path) in leads.items():
+        if key[0] in NEVER - {"namespaces"} or (key[0] and mirror.get(target).status_code == 403):
+            wrong.add(f"{page_path} leads to {target}")
+    assert not wrong, "\n".join(sorted(wrong))
+    form = mirror.get("/pods/new").content.decode()
+    assert '<option value="Pod"' in form
+    assert '<option value="Job"' not in form
 
 
 def test_a_refused_page_says_where_to_change_it(mirror: Client) -> None:
