@@ -23,6 +23,7 @@ from manciple.access.authorization import Attributes, Decision
 from manciple.access.mirrored import OWNERS, ClusterRights
 from manciple.audit import events, recording
 from manciple.audit.models import Entry
+from manciple.controllers.models import Heartbeat
 from manciple.live.topics import RETOLD, Relay
 from manciple.mirror import standing
 from manciple.mirror.folders import Folder, Running
@@ -38,6 +39,7 @@ from manciple.wire import codec
 from manciple.wire.identity import Identity
 from manciple.wire.registry import registry
 from manciple.wire.resources import CLAIMS
+from scheduling.models import UsageSample
 from tests.dashboard import texts
 from tests.dashboard.browsing import signed_in, words
 from tests.laboratory import NOW, furnish
@@ -274,6 +276,29 @@ def test_the_state_of_each_kind_is_told(mirror: Client, reach: Reach) -> None:
     said = words(mirror, "/mirror")
     assert STATES[reach] in said
     assert "Not read yet" in said, "of the pods"
+
+
+def test_health_says_nothing_of_nodes_that_may_not_be_read(mirror: Client) -> None:
+    assert "Kubelets" in words(mirror, "/overview")
+    know(Reach.FORBIDDEN, NODE)
+    assert "Kubelets" not in words(mirror, "/overview")
+
+
+def test_what_is_late_is_started_with_the_mirror(mirror: Client) -> None:
+    UsageSample.objects.filter(at__gt=datetime.now(UTC) - timedelta(hours=1)).delete()
+    Heartbeat.objects.all().delete()
+    said = words(mirror, "/overview")
+    assert "late since" in said
+    assert "worker:" not in said
+    assert "doctor" not in said
+
+
+def test_the_kinds_on_which_most_depends_are_named_first(mirror: Client) -> None:
+    KindStatus.objects.all().delete()
+    know(Reach.FORBIDDEN, *reversed(COPIED))
+    said = mirror.get("/overview").content.decode().partition('id="mirror-line"')[2]
+    assert "nodes" in said[: said.index("more.")]
+    assert "deployments" not in said[: said.index("more.")]
 
 
 def test_objects_that_were_left_out_are_counted(mirror: Client) -> None:
