@@ -217,6 +217,13 @@ def test_what_a_claim_holds_there_is_not_called_reserved_and_in_order(admin: Cli
     assert "unreachable" in row.use
 
 
+def test_the_page_of_a_namespace_counts_claims_in_the_states_of_their_list(admin: Client, lab: Cluster) -> None:
+    assert admin.get("/namespaces/default").context["held"].claims == {"Reserved": 1}
+    overdue(LOST)
+    assert admin.get("/namespaces/default").context["held"].claims == {"Stuck": 1}
+    assert "Stuck 1" in words(admin, "/claims")
+
+
 #: Addresses that preview what ends the pod.
 ENDING = (
     "/pods/default/web/delete",

@@ -411,6 +411,15 @@ def count_states(claims: QuerySet[Claim], *, now: datetime | None = None) -> Cou
     return Counter(dict(_judged(claims, "SELECT state, COUNT(*) FROM judged GROUP BY state", now)))
 
 
+def count_states_by_namespace(claims: QuerySet[Claim]) -> dict[str, Counter[str]]:
+    """The same of each namespace that has some."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    wanted = "SELECT namespace, state, COUNT(*) FROM judged GROUP BY namespace, state"
+    for namespace, state, count in _judged(claims, wanted, None):
+        found[namespace][state] = count
+    return found
+
+
 def find_claims(
     claims: QuerySet[Claim], *, state: str = "", sort: str = "", rows: slice = slice(None), now: datetime | None = None
 ) -> list[tuple[str, str]]:
