@@ -47,7 +47,7 @@ from insight.meters import HELD
 from insight.start_estimates import QueuePlace, read_queue
 from inventory.meters import history
 from inventory.models import MeterBlock
-from inventory.reachability import unreachable_nodes
+from inventory.reachability import lost_nodes
 from manciple.access.kinds.service_accounts import SERVICE_ACCOUNT, ServiceAccount, TokenRequest, TokenRequestSpec
 from manciple.api import service_account_tokens, verbs
 from manciple.api.auditing import page_write
@@ -144,8 +144,9 @@ def read_namespaces(person: Person, *, name: str = "") -> list[NamespaceHoldings
     stored = objects.list(kind(NAMESPACES)).items if not name else [objects.get(kind(NAMESPACES), "", name)]
     found = {one.name: one for one in stored if one is not None and person.sees(one.name)}
     chosen = {"namespace": name} if name else {}
-    pods = _pods(Pod.objects.restrict(person).filter(**chosen))
-    claims = claim_queries.count_states_by_namespace(Claim.objects.restrict(person).filter(**chosen))
+    now = datetime.now(UTC)
+    pods = _pods(Pod.objects.restrict(person).filter(**chosen), now)
+    claims = claim_queries.count_states_by_namespace(Claim.objects.restrict(person).filter(**chosen), now=now)
     given = AllocatedDevice.objects.restrict(person).filter(admin_access=False)
     given = given.filter(claim__namespace=name) if name else given
     by_class = _counted(given, "claim__namespace", "device_class")
@@ -174,9 +175,9 @@ def _counted(found: QuerySet[Model], *columns: str) -> Iterable[tuple[Any, ...]]
     return counted
 
 
-def _pods(found: QuerySet[Pod]) -> dict[str, Counter[str]]:
+def _pods(found: QuerySet[Pod], now: datetime) -> dict[str, Counter[str]]:
     pods: dict[str, Counter[str]] = defaultdict(Counter)
-    lost = found.filter(node_name__in=unreachable_nodes(datetime.now(UTC)))
+    lost = found.filter(node_name__in=lost_nodes(now))
     for rows, new, old in (
         (found.exclude(node_name="").exclude(pk__in=lost.values("pk")), "Starting", ""),
         (found.filter(node_name=""), "Waiting", ""),
