@@ -361,7 +361,9 @@ def full_quotas(_now: datetime) -> Iterator[Wrong]:
         state = "full" if (limit.fraction or 0) >= 1 else "nearly full"
         line = f"Quota {quota.namespace}/{quota.name} is {state}: {limit.used} of {limit.hard} {limit.resource}"
         key = f"{limit.quota_id}:{limit.resource}"
-        yield _wrong(Happening.QUOTA_FULL, key, line, quota.get_absolute_url(), namespace=quota.namespace)
+        detail = "More is refused until some of it ends or the limit is raised." if state == "full" else ""
+        path = quota.get_absolute_url()
+        yield _wrong(Happening.QUOTA_FULL, key, line, path, detail=detail, namespace=quota.namespace)
 
 
 def _wrong(happening: Happening, key: str, line: str, path: str, *, detail: str = "", namespace: str = "") -> Wrong:
