@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 from django.db import connections, transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, Subquery
 
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
@@ -160,11 +160,9 @@ class Releasing:
         if gone := list(rows.filter(is_there=False).values_list("pod_uid", flat=True)):
             with sql.in_turn():
                 SteeredPod.objects.filter(pod_uid__in=gone).delete()
-        unseen = {row.pod_uid: row for row in SteeredPod.objects.filter(placed_on="")}
-        placed = PodRow.objects.exclude(node_name="").values_list("uid", "node_name")
-        for uids in sql.chunks(unseen, sql.PARAMETERS):
-            for uid, node in placed.filter(uid__in=uids):
-                self._placed(unseen[uid], node)
+        node = PodRow.objects.filter(uid=OuterRef("pod_uid")).exclude(node_name="").values("node_name")
+        for row in SteeredPod.objects.filter(placed_on="").annotate(there=Subquery(node)).exclude(there=None):
+            self._placed(row, row.there)
         refused = SteeredPod.objects.filter(state=State.REFUSED, placed_on="", at__lte=self._clock() - REFUSED_FOR)
         self._wait_again(refused.values_list("pod_uid", flat=True))
         self._end_promises()
@@ -313,10 +311,9 @@ class Releasing:
         if answer.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise _Failed(refusal.message)
         # Servers do not say which test has failed, if one has.
-        may_be_test = isinstance(refusal, NotFound | Conflict | Invalid)
-        if may_be_test and self._version_now(row, path) != copied.version:
+        if isinstance(refusal, NotFound | Conflict | Invalid) and self._version_now(row, path) != copied.version:
             raise _Changed
-        raise _Refused(refusal.message)
+        raise (_Failed if isinstance(refusal, Conflict) else _Refused)(refusal.message)
 
     def _version_now(self, row: SteeredPod, path: str) -> str:
         """Of the pod, which is also stored in the copy. Raises: _Gone, _Failed, RemoteFailure."""

@@ -12,11 +12,14 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Pod
+from manciple.mirror import standing
 from manciple.mirror.failures import RemoteFailure
-from manciple.mirror.models import SteeredPod
+from manciple.mirror.models import KindStatus, SteeredPod
+from manciple.mirror.sources import SLICE, Reach
 from manciple.mirror.steering import names, releasing, rights
 from manciple.mirror.steering.choosing import PROMISED, REFUSED_FOR, Choosing, is_steered
 from manciple.mirror.steering.releasing import OUTCOMES, Releasing
+from manciple.mirror.steering.telling import told_of
 from manciple.refusals import StartRefused
 from manciple.wire import codec
 from scheduling import steering
@@ -429,6 +432,30 @@ def test_a_failure_about_one_pod_keeps_no_other_waiting(steered: Steered) -> Non
     assert steered.states() == {"a": State.RELEASED, "b": State.RELEASED}
 
 
+@pytest.mark.parametrize(
+    ("code", "reason", "state"),
+    [(409, "Conflict", State.DECIDED), (422, "Invalid", State.REFUSED), (404, "NotFound", State.REFUSED)],
+)
+def test_a_refusal_of_an_unchanged_pod_is_no_change(
+    steered: Steered, code: int, reason: str, state: SteeredPod.State
+) -> None:
+    steered.create(gated("a", "a"))
+    steered.server.refuses["a/status"] = (code, reason, "no")
+    steered.turn()
+    assert steered.states() == {"a": state}
+
+
+def test_nothing_is_chosen_while_a_kind_may_not_be_read(steered: Steered) -> None:
+    steered.create(gated("a", "a"))
+    steered.scene.look()
+    KindStatus.objects.filter(resource=SLICE.resource).update(reach=Reach.FORBIDDEN)
+    standing.forget()
+    steered.worker.run()
+    steered.releasing.turn()
+    assert steered.states() == {"a": State.WAITING}
+    assert steered.server.written == []
+
+
 @pytest.mark.parametrize("how", ["silent_on", "loses"])
 def test_nothing_is_lost_while_the_cluster_does_not_answer(steered: Steered, how: str) -> None:
     steered.create(gated("a", "a"), gated("b", "b"))
@@ -500,3 +527,41 @@ def test_with_both_rights_it_starts() -> None:
     with Writable({}) as server:
         rights.demand(remote_of(server), "prod")
     assert len(server.reviewed) == 2
+
+
+# What is told ---------------------------------------------------------------------------------------------------------
+
+AT = datetime(2026, 12, 1, 12, 3, tzinfo=UTC)
+TOLD: dict[str, tuple[dict[str, Any], str]] = {
+    "waiting": (
+        {"state": State.WAITING, "ends_at": AT},
+        "No node takes it yet; its gate is removed by 12:03 at the latest.",
+    ),
+    "decided": ({"state": State.DECIDED}, "Manciple nominates `n1`, then removes its gate."),
+    "released": ({"state": State.RELEASED}, "Manciple nominated `n1` at 12:03; `volcano` has not placed it yet."),
+    "followed": (
+        {"state": State.FOLLOWED, "placed_on": "n1"},
+        "Manciple nominated `n1` at 12:03, and `volcano` placed it there.",
+    ),
+    "elsewhere": (
+        {"state": State.ELSEWHERE, "placed_on": "n2"},
+        "Manciple nominated `n1` at 12:03; `volcano` placed it on `n2`.",
+    ),
+    "let go": ({"state": State.LET_GO}, "Its gate was removed without a nomination at 12:03."),
+    "let go, and placed": (
+        {"state": State.LET_GO, "placed_on": "n2"},
+        "Its gate was removed without a nomination at 12:03; `volcano` placed it on `n2`.",
+    ),
+    "refused": ({"state": State.REFUSED, "message": "no."}, "Manciple could not nominate a node: no."),
+}
+
+
+@pytest.mark.parametrize(("fields", "sentence"), TOLD.values(), ids=TOLD)
+def test_the_page_of_a_pod_tells_it(fields: dict[str, Any], sentence: str) -> None:
+    found = codec.decode_value(Pod, gated("a", schedulerName="volcano"))
+    assert told_of(found) is None
+    row = {"node": "n1", "at": AT, "nominated_at": AT, "ends_at": AT, "pod_revision": 1, "revision": 1, **fields}
+    SteeredPod.objects.create(pod_uid=found.metadata.uid, namespace="team-a", name="a", **row)
+    told = told_of(found)
+    assert told is not None
+    assert f"{told.before}{f' {told.at:%H:%M}' if told.at else ''}{told.after}" == sentence
