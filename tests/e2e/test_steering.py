@@ -21,11 +21,9 @@ LABEL, GATE = "manciple.dev/steer", "manciple.dev/steering"
 
 @dataclass
 class SteeringMirror(Mirror):
-    limit: int = 300
-
     def process(self) -> Process:
         command = ["-m", "manciple", "mirror", "--kubeconfig", str(self.kubeconfig), "--home", str(self.home)]
-        return Process([sys.executable, *command, "--steer", "--steer-limit", str(self.limit)], forked=False)
+        return Process([sys.executable, *command, "--steer"], forked=False)
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +91,3 @@ def test_what_came_while_it_was_killed_is_steered_and_other_gates_are_left(
     assert held is not None
     assert [gate["name"] for gate in held["spec"]["schedulingGates"]] == [GATE, "example.com/quota"]
     assert "nominatedNodeName" not in held.get("status", {})
-
-
-def test_at_the_limit_the_gate_is_removed_without_a_nomination(mirror: SteeringMirror, cluster: Api) -> None:
-    mirror.running.stop()
-    mirror.limit = 1
-    mirror.start()
-    cluster.made(PODS, gated("nowhere", nodeSelector={"disk": "ssd"}))
-    wait_for("the gate to be removed", lambda: not cluster.find(f"{PODS}/nowhere")["spec"].get("schedulingGates"))  # type: ignore[index]
-    mirror.shows(f"/pods/{NAMESPACE}/nowhere", "Its gate was removed without a nomination")
-    cluster.delete(f"{PODS}/nowhere", grace=0)

@@ -287,6 +287,19 @@ def test_a_gang_of_which_one_has_changed_is_not_released(steered: Steered) -> No
     assert {tuple(steered.seen(name)[1]) for name in "abc"} == {()}
 
 
+def test_a_gang_of_which_one_cannot_be_nominated_is_not_released(steered: Steered) -> None:
+    steered.create(member("a"), member("b"), member("c"))
+    steered.server.refuses["b/status"] = (500, "InternalError", "failed calling webhook")
+    steered.turn()
+    assert steered.states() == {"a": State.NOMINATED, "b": State.DECIDED, "c": State.NOMINATED}
+    assert {tuple(steered.seen(name)[1]) for name in "abc"} == {(names.GATE,)}
+    steered.server.refuses.clear()
+    steered.later(timedelta(seconds=releasing.LONGEST_PAUSE))
+    for _ in range(2):
+        steered.turn()
+    assert {tuple(steered.seen(name)[1]) for name in "abc"} == {()}
+
+
 def test_a_gang_that_fits_no_more_is_not_released_in_part(steered: Steered) -> None:
     steered.create(member("a"), member("b"), member("c"))
     steered.decide()
@@ -361,6 +374,18 @@ def test_a_pod_that_has_changed_is_judged_again(steered: Steered, what: str) -> 
         steered.turn()
         assert steered.seen("a")[1] == [names.GATE], "no node takes it any more"
         assert steered.states() == {"a": State.WAITING}
+
+
+def test_a_choice_on_an_older_copy_is_not_written(steered: Steered) -> None:
+    steered.create(gated("a", "a"))
+    steered.decide()
+    changed = deepcopy(steered.there("a"))
+    changed["spec"]["nodeSelector"] = {"only": "elsewhere"}
+    steered.server.put("pods", changed)
+    steered.scene.look()
+    steered.releasing.turn()
+    assert steered.server.written == []
+    assert steered.states() == {"a": State.WAITING}
 
 
 @pytest.mark.parametrize("recreated", [False, True])
