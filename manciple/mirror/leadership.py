@@ -76,6 +76,11 @@ class Leadership:
         return self._replicator is not None and self._replicator.keep(change)
 
     @property
+    def is_current(self) -> bool:
+        """Whether this process copies the cluster, and has listed it."""
+        return bool(_leads.value) and self.has_listed
+
+    @property
     def is_stuck(self) -> bool:
         return time.monotonic() - self._seen_at > STUCK_AFTER
 
