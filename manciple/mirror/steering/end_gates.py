@@ -6,8 +6,8 @@ well it only watches, because Manciple removes a gate long before its time is ov
     follow   lists and watches the pods with the label, and keeps those at the gate in a `GateTable`
     end      waits until a gate's time is over, removes it, and says so in an event
 
-A listing replaces the table, and whatever happens to a watch, but that the server ends it as announced, leads to a
-listing: 410, a server that was restarted or restored, a line that is no event, silence.
+Each watch begins with a listing, which replaces the table: nothing is missed for longer than a watch lasts, whether the
+server forgot the past (410), was restarted or restored, or sent what is no event.
 
 Any number of replicas may run: the patch says which pod it is for and that the gate is where it was seen, so the second
 one changes nothing. Other gates of the pod stay.
@@ -47,7 +47,7 @@ SELECTOR: Final = f"{LABEL}={LABEL_VALUE}"
 AFTER: Final = TIME_LIMIT + 30.0
 #: Seconds without a line after which a watch counts as dead; servers send bookmarks every minute.
 SILENCE: Final = 150.0
-#: Seconds until the server ends a watch by itself.
+#: Seconds until the server ends a watch by itself: at least so many, and at most twice as many.
 WATCH_SECONDS: Final = 300
 #: Seconds between two attempts where the server cannot do it now: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
@@ -75,7 +75,6 @@ class _Meta(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
@@ -265,14 +264,12 @@ class GateEnder:
             watch.end()
 
     def follow(self) -> None:
-        reached = ""
         while not self._stopping.is_set():
             try:
-                reached = self._watched(reached or self._listed())
+                self._watch(self._listed())
             except RemoteFailure as failure:
                 if not self._stopping.is_set():
                     self._stopping.wait(self._following.after(failure))
-                reached = ""
             else:
                 # A server that ends each watch at once is not asked without end.
                 self._stopping.wait(FIRST_PAUSE)
@@ -287,13 +284,13 @@ class GateEnder:
         self.table.replace(found)
         return reached
 
-    def _watched(self, reached: str) -> str:
-        """Until the server ends the watch; the version from which the next goes on. Raises: RemoteFailure."""
+    def _watch(self, version: str) -> None:
+        """From there, until the server ends it. Raises: RemoteFailure."""
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "labelSelector": SELECTOR,
-            "resourceVersion": reached,
+            "resourceVersion": version,
             "timeoutSeconds": str(random.randint(WATCH_SECONDS, 2 * WATCH_SECONDS)),  # noqa: S311 - not a secret
         }
         with self._remote.watch(self._path, params, silence=self._silence) as watch:
@@ -303,13 +300,12 @@ class GateEnder:
                     watch.end()
                 self._following.over()
                 for line in watch:
-                    reached = self._note(line) or reached
+                    self._note(line)
             finally:
                 self._open = None
-        return reached
 
-    def _note(self, line: bytes) -> str:
-        """The version of an event. Raises: RemoteFailure for one that is an error, or no event."""
+    def _note(self, line: bytes) -> None:
+        """Raises: RemoteFailure for an error, and for what is no event."""
         try:
             event = decoded(_events.decode, line)
             if event.type == "ERROR":
@@ -325,7 +321,6 @@ class GateEnder:
             self.table.deselect(gated)
         else:
             self.table.put(gated)
-        return pod.metadata.resource_version
 
     def end(self) -> None:
         while (entry := self.table.due()) is not None:
