@@ -187,6 +187,19 @@ def test_replicas_end_a_gate_once(server: Writable) -> None:
     assert all(gates_of(server, f"p{number}") == [OTHER_GATE] for number in range(5))
 
 
+def test_a_gate_that_a_replica_has_just_ended_takes_no_other_with_it(server: Writable) -> None:
+    def before(request: Request) -> None:
+        if request.method == "PATCH" and len(patches(server)) == 1:
+            server.put("pods", gated("train", OTHER_GATE))
+
+    server.put("pods", gated("train", GATE, OTHER_GATE))
+    server.before = before
+    with ending(server) as ender:
+        until(lambda: bool(patches(server)) and not len(ender.table))
+    assert gates_of(server, "train") == [OTHER_GATE]
+    assert server.objects["events"] == [], "who ended it has said so"
+
+
 def test_a_gate_that_is_elsewhere_by_now_is_looked_for_again(server: Writable) -> None:
     def before(request: Request) -> None:
         if request.method == "PATCH" and len(patches(server)) == 1:
@@ -272,18 +285,20 @@ def test_a_watch_that_says_nothing_for_long_is_opened_again(server: Writable) ->
         until(lambda: gates_of(server, "late") == [])
 
 
-REFUSALS: dict[str, tuple[int, str]] = {
-    "busy": (429, "too many requests"),
-    "broken": (500, "etcdserver: leader changed"),
-    "away": (503, "apiserver not ready"),
-    "no right": (403, 'pods "train" is forbidden'),
-    "another policy": (422, "denied"),
+SERVER, POD_ALONE, NOBODY = "cannot end gates", "next attempt in", ""
+#: Code, message, of what the log tells.
+REFUSALS: dict[str, tuple[int, str, str]] = {
+    "busy": (429, "too many requests", SERVER),
+    "broken": (500, "etcdserver: leader changed", SERVER),
+    "away": (503, "apiserver not ready", SERVER),
+    "no right": (403, 'pods "train" is forbidden', POD_ALONE),
+    "as a replica that came second is answered": (422, "the test failed", NOBODY),
 }
 
 
-@pytest.mark.parametrize(("code", "message"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(("code", "message", "told"), REFUSALS.values(), ids=REFUSALS)
 def test_a_gate_that_cannot_be_ended_now_is_tried_again(
-    server: Writable, caplog: pytest.LogCaptureFixture, code: int, message: str
+    server: Writable, caplog: pytest.LogCaptureFixture, code: int, message: str, told: str
 ) -> None:
     server.refuses = {"PATCH": (code, "", message)}
     server.put("pods", gated("train"))
@@ -291,7 +306,8 @@ def test_a_gate_that_cannot_be_ended_now_is_tried_again(
         until(lambda: len(patches(server)) > 2)
         server.refuses = {}
         until(lambda: gates_of(server, "train") == [])
-    assert (message in caplog.text) is (code != 422), "that is how a replica that came second is answered"
+    assert [text for text in (SERVER, POD_ALONE) if text in caplog.text] == ([told] if told else [])
+    assert (message in caplog.text) is bool(told)
 
 
 def test_an_answer_that_does_not_come_is_asked_for_again(server: Writable) -> None:
