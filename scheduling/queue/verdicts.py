@@ -232,7 +232,10 @@ class GroupVerdict:
         if isinstance(verdict, Retry) or (isinstance(verdict, Wait) and verdict.silent):
             return verdict
         if isinstance(verdict, Placement) or Reason.GANG in verdict.hold.reasons:
-            verdict = self.waiting(verdict.pod, fitting)
+            # Where it lacks only pods that cannot be tried yet, whoever has nominated nodes for it decides.
+            all_fit = all(isinstance(one, Placement) for one in self.verdicts)
+            kept = verdict.pod.status.nominated_node_name if all_fit else ""
+            verdict = replace(self.waiting(verdict.pod, fitting), nominate=kept)
         if not self.where:
             return verdict
         hold = replace(verdict.hold, reasons=verdict.hold.reasons | FREED | Reason.NODE)

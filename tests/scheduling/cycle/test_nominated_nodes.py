@@ -63,3 +63,38 @@ def test_it_goes_elsewhere_if_the_devices_there_are_held(cluster: Cluster) -> No
     assert cluster.pod("holder").spec.node_name == "node-2"
     nominate(cluster, "node-2")
     assert cluster.pod("train").spec.node_name in ("node-1", "node-3")
+
+
+def test_a_gang_of_which_some_are_still_gated_keeps_its_nominations(cluster: Cluster) -> None:
+    cluster.with_gpus(*NODES)
+    gang = {"manciple.dev/gang": "train", "manciple.dev/gang-size": "3"}
+    wanted = {"a": "node-3", "b": "node-1", "c": "node-2"}
+    for name, node in wanted.items():
+        cluster.create(make_claim(name, requests=[make_request(count=2)]))
+        gates = (PodSchedulingGate(name="hold"),)
+        cluster.create(make_pod(name, claims={"gpu": name}, meta={"annotations": gang}, scheduling_gates=gates))
+        pod = cluster.pod(name)
+        cluster.update(structs.replace(pod, status=structs.replace(pod.status, nominated_node_name=node)))
+    for name in wanted:
+        assert {cluster.pod(one).status.nominated_node_name for one in wanted} == set(NODES)
+        cluster.update(with_spec(cluster.pod(name), scheduling_gates=()))
+        cluster.settle()
+        cluster.later(11)
+        cluster.settle()
+    assert {name: cluster.pod(name).spec.node_name for name in wanted} == wanted
+
+
+def test_a_gang_that_does_not_fit_keeps_no_nomination(cluster: Cluster) -> None:
+    """What it holds may be what another one lacks."""
+    cluster.with_gpus("node-1")
+    gang = {"manciple.dev/gang": "train", "manciple.dev/gang-size": "2"}
+    for name in "ab":
+        cluster.create(make_claim(name, requests=[make_request(count=2)]))
+        gates = (PodSchedulingGate(name="hold"),)
+        cluster.create(make_pod(name, claims={"gpu": name}, meta={"annotations": gang}, scheduling_gates=gates))
+    for name in "ab":
+        nominate(cluster, "node-1", name)
+        cluster.later(11)
+        cluster.settle()
+    assert {cluster.pod(name).status.nominated_node_name for name in "ab"} == {""}
+    assert {cluster.pod(name).spec.node_name for name in "ab"} == {""}
