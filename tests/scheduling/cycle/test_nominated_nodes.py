@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
+from claims.event_recorder import PLACEMENT
 from claims.kinds.pods import PodSchedulingGate
 from tests.builders import make_claim, make_pod, make_request
 from tests.scheduling.cluster import Cluster, with_spec
@@ -38,6 +39,9 @@ def test_a_pod_goes_where_it_is_nominated(train: Cluster, node: str) -> None:
     nominate(train, node)
     pod = train.pod("train")
     assert (pod.spec.node_name, pod.status.nominated_node_name) == (node, "")
+    if pod.spec.resource_claims:
+        (event,) = train.events("Scheduled")
+        assert event.metadata.annotations[PLACEMENT] == "it was nominated"
 
 
 @pytest.mark.parametrize("why", ["cordoned", "gone", "unknown"])
