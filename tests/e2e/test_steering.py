@@ -51,10 +51,7 @@ def gated(name: str, *more: str, annotations: dict[str, str] | None = None, **sp
     gates = [{"name": one} for one in (GATE, *more)]
     return {
         "metadata": {"name": name, "labels": {LABEL: "true"}, "annotations": annotations or {}},
-        "spec": {
-            **{"containers": [container], "resourceClaims": claims, "schedulingGates": gates},
-            **{"terminationGracePeriodSeconds": 0, **spec},
-        },
+        "spec": {"containers": [container], "resourceClaims": claims, "schedulingGates": gates, **spec},
     }
 
 
