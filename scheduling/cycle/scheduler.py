@@ -510,6 +510,7 @@ def _choose(state: ClusterState, request: PodRequest, fitting: tuple[NodeView, .
     nominated = tuple(node for node in fitting if node.name == preferred) if preferred else ()
     with state.overlay.avoiding(request.pod) as avoided:
         placed = _search(state, request, nominated) if nominated else None
+        was_nominated = placed is not None and placed.fits
         if placed is None or not placed.fits:
             placed = _search(state, request, fitting)
     if avoided and not placed.fits:
@@ -517,7 +518,9 @@ def _choose(state: ClusterState, request: PodRequest, fitting: tuple[NodeView, .
     if not placed.fits or placed.node is None or not isinstance(placed.outcome, Allocated):
         return placed
     node = placed.node.name
-    reason = why(policy_of(state, request.wanting), placed.choice, placed.outcome.results)
+    reason = "it was nominated"
+    if not was_nominated:
+        reason = why(policy_of(state, request.wanting), placed.choice, placed.outcome.results)
     return request.placement_on(node, state.nodes.allocatable(node), placed.outcome, why=reason)
 
 

@@ -68,13 +68,15 @@ def test_a_pod_is_placed_where_it_was_nominated(mirror: SteeringMirror, cluster:
 
 
 def test_a_gang_is_released_as_a_whole(mirror: SteeringMirror, cluster: Api) -> None:
-    gang = {"manciple.dev/gang": "train", "manciple.dev/gang-size": "2"}
-    cluster.made(PODS, gated("first", annotations=gang))
-    mirror.shows(f"/pods/{NAMESPACE}/first", "Why it waits")
-    assert not is_placed(cluster, "first")
-    cluster.made(PODS, gated("second", annotations=gang))
-    for name in ("first", "second"):
-        wait_for("the gang to be placed", lambda name=name: is_placed(cluster, name))  # type: ignore[misc]
+    members = [f"member-{number}" for number in range(6)]
+    gang = {"manciple.dev/gang": "train", "manciple.dev/gang-size": str(len(members))}
+    for name in members[:-1]:
+        cluster.made(PODS, gated(name, annotations=gang))
+    mirror.shows(f"/pods/{NAMESPACE}/member-0", "Why it waits")
+    assert not any(is_placed(cluster, name) for name in members[:-1])
+    cluster.made(PODS, gated(members[-1], annotations=gang))
+    wait_for("the gang to be placed", lambda: all(is_placed(cluster, name) for name in members))
+    for name in members:
         mirror.shows(f"/pods/{NAMESPACE}/{name}", "Manciple nominated .*placed it there")
 
 
