@@ -19,7 +19,8 @@ from manciple.mirror.kubeconfig import Choice
 from manciple.mirror.steering import end_gates
 from manciple.mirror.steering.end_gates import REASON, GateEnder, GateTable
 from manciple.mirror.steering.names import GATE, LABEL, LABEL_VALUE, TIME_LIMIT
-from manciple.processes import command_line
+from manciple.mirror.steering.rights import NEEDED
+from manciple.processes import command_line, mirror
 from manciple.wire import codec
 from manciple.wire.patch import json_patch
 from tests.deploy.test_manifests import CLIENT_NAMES, wrong
@@ -54,9 +55,11 @@ def steered_mirror() -> list[Document]:
     return [*(one for one in MIRROR if one["kind"] not in leaves_out), patched]
 
 
-def test_the_overlay_names_every_file() -> None:
+def test_the_overlay_names_every_file_and_the_mirror_steers() -> None:
     assert set(OVERLAY["resources"]) == {"../mirror", *FILES}
     assert {path.name for path in FOLDER.iterdir()} == {"kustomization.yaml", *FILES}
+    (container,) = the("Deployment", steered_mirror())["spec"]["template"]["spec"]["containers"]
+    assert mirror.parser().parse_args(container["args"][1:]).steer
 
 
 @every_renderer
@@ -111,8 +114,8 @@ def test_the_process_that_ends_gates_may_do_what_it_does_and_nothing_else() -> N
     assert the("ClusterRoleBinding", ENDER)["roleRef"]["name"] == the("ClusterRole", ENDER)["metadata"]["name"]
     steering = FILES["steer.yaml"]
     assert set().union(*map(granted, the("ClusterRole", steering)["rules"])) == {
-        ("", "pods", "patch"), ("", "pods/status", "patch"),
-    }  # fmt: skip
+        ("", "/".join(filter(None, one)), "patch") for one in NEEDED
+    }
     (subject,) = the("ClusterRoleBinding", steering)["subjects"]
     assert (subject["namespace"], subject["name"]) == (NAME, the("ServiceAccount", MIRROR)["metadata"]["name"])
 
