@@ -1,6 +1,6 @@
 """In a mirror that steers: which pods have their node chosen here, what was chosen, and what that promises.
 
-A gate keeps such a pod from its scheduler, and is no reason to wait here (`is_gated`). Where it is placed is noted in
+A gate keeps such a pod from its scheduler, and is no reason to wait here. Where it is placed is noted in
 the transaction that settles its row (`scheduling.cycle.observation`), for the one who nominates that node in the
 cluster (`manciple.mirror.steering`). Until the pod is bound, what it takes there is promised: the next decisions count
 it as nominated (`scheduling.state.cluster`).
@@ -46,7 +46,3 @@ chooser = PerProcess[Chooser | None](lambda: None)
 def is_chosen_for(pod: Pod) -> bool:
     """Whether the pod's node is chosen here."""
     return bool(pod.spec.scheduling_gates) and (by := chooser.value) is not None and by.chooses(pod)
-
-
-def is_gated(pod: Pod) -> bool:
-    return bool(pod.spec.scheduling_gates) and not is_chosen_for(pod)

@@ -195,7 +195,7 @@ def _required(pod: Pod) -> tuple[ClaimReference, ...]:
 
 
 def _not_ready(pod: Pod, named: Iterable[ClaimReference], find_claim: FindClaim) -> Hold | None:
-    if steering.is_gated(pod):
+    if pod.spec.scheduling_gates and not steering.is_chosen_for(pod):
         return Hold(reasons=Reason.GATED, cause=causes.Gated())
     for reference in named:
         if reference.needed and (hold := _missing(pod, reference, find_claim)) is not None:
