@@ -18,7 +18,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -151,9 +151,9 @@ class MirrorSystem:
         )
         self._copying = threading.Thread(target=self._leadership.run, name="mirror", daemon=True)
 
-    def guarded(self, options: GuardOptions, remote: Remote) -> None:
-        """With the guard. remote: one that gives up soon. Raises: StartRefused."""
-        self._guard = MirrorGuard(options, remote, folder=self._home.path)
+    def guarded(self, options: GuardOptions, remote: Remote, arguments: Sequence[str]) -> None:
+        """With the guard. remote: one that gives up soon. arguments: of the command. Raises: StartRefused."""
+        self._guard = MirrorGuard(options, remote, folder=self._home.path, arguments=arguments)
 
     def steered(self, options: SteeringOptions) -> None:
         """With steering."""

@@ -60,7 +60,7 @@ from insight.class_summary import ClassStock, read_stock
 from insight.class_traits import traits_of
 from insight.start_estimates import QueuePlace, end_of, estimate_new, limit_warning, read_queue
 from inventory.models import DeviceClass
-from inventory.reachability import unreachable_nodes
+from inventory.reachability import lost_nodes
 from manciple.api.auditing import only_checks
 from manciple.durations import moment
 from manciple.gaps import NotEnoughKnown
@@ -112,7 +112,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
     seen = PodRow.objects.restrict(person)
     mended = read_mendings() if query.reason else UNKNOWN
     in_every_state = query.in_every_state(seen, mended)
-    unreachable = unreachable_nodes(datetime.now(UTC))
+    unreachable = lost_nodes(datetime.now(UTC))
     counts = queries.count_states(in_every_state, unreachable)
     page = PageOfRows(counts.get(query.state, 0) if query.state else sum(counts.values()), PAGE, query.page)
     rows = query.in_order(in_every_state, unreachable)
@@ -222,7 +222,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     pod = explained.about
     assert isinstance(pod, Pod)  # noqa: S101 - explain_pod explains pods
     now = datetime.now(UTC)
-    unreachable = bool(pod.spec.node_name) and pod.spec.node_name in unreachable_nodes(now)
+    unreachable = bool(pod.spec.node_name) and pod.spec.node_name in lost_nodes(now)
     claims = queries.read_claims(pod, explained.extended, unreachable=unreachable)
     moments = queries.read_moments(pod, [claim.name for claim in claims])
     waits = explained.waits
