@@ -352,7 +352,9 @@ class GateEnder:
             log.warning("pod %s: its gate could not be ended, next attempt in %s: %s", pod, duration(wait), said)
 
     def _age(self, pod: GatedPod) -> float:
-        return (self.table.now() - pod.created).total_seconds() if pod.created is not None else self.table.limit
+        """The server's clock tells whole seconds: a pod may seem a little younger than it must be."""
+        created = pod.created or self.table.now()
+        return max(self.table.limit, (self.table.now() - created).total_seconds())
 
     def _tell(self, pod: GatedPod, why: str) -> None:
         """In an event, which `kubectl describe` shows. Without the right to create it, the log has it all the same."""
