@@ -64,6 +64,7 @@ from inventory.reachability import lost_nodes
 from manciple.api.auditing import only_checks
 from manciple.durations import moment
 from manciple.gaps import NotEnoughKnown
+from manciple.mirror.steering.telling import SteeringTold, told_of
 from manciple.notifications.models import Happening
 from manciple.people import Person, demand_edit, demand_sight, denied, person_of
 from manciple.store import objects, sql
@@ -160,6 +161,7 @@ def may_create(person: Person) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodContext(PageContext):
     """refusing: quotas that keep it without claims; latest: the last of `moments`; placement: why its node was chosen.
+    steered: what this mirror did for its placement.
 
     extend_url: where the time limit of its Job is extended, "" for who may not.
     tabs: (name, word, number beside it or ""). conversation, why, log, terminal, text, history: of the `tab` that shows
@@ -177,6 +179,7 @@ class PodContext(PageContext):
     queue_place: QueuePlace | None
     extend_url: str
     placement: str
+    steered: SteeringTold | None
     unreachable: bool
     tried: str
     queued: QueuedPod | None
@@ -265,6 +268,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         queue_place=read_queue(now).get(pod.metadata.uid) if waits and not by_others else None,
         extend_url=f"{owner.url}/extend" if owner is not None and may_extend(person, owner) else "",
         placement=explained.placement,
+        steered=told_of(pod) if settings.MIRROR else None,
         unreachable=unreachable,
         tried={0: "", 1: "once"}.get(attempts, f"{attempts} times"),
         queued=queued,
