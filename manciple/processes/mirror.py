@@ -28,6 +28,8 @@ from manciple.mirror.guard import options as guard_options
 from manciple.mirror.guard.options import GuardOptions
 from manciple.mirror.kubeconfig import Access
 from manciple.mirror.sources import COPIED, KindState, Reach
+from manciple.mirror.steering import options as steering_options
+from manciple.mirror.steering.options import SteeringOptions
 from manciple.processes import database_file, home
 from manciple.refusals import StartRefused
 
@@ -46,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="manciple mirror",
         description="A copy of a Kubernetes cluster with the dashboard, on this machine and for you alone; or in the "
-        "cluster, for its users. It only reads, unless --act is given.",
+        "cluster, for its users. It only reads, unless --act or --steer is given.",
     )
     made.add_argument(
         "--port",
@@ -75,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
         "--audience", action="append", default=[], metavar="NAME", help="of tokens (default: the API server's)"
     )
     guard_options.add_options(made)
+    steering_options.add_options(made)
     command.add_options(made)
     return made
 
@@ -131,6 +134,8 @@ def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
             )
             if guard.mode:
                 system.guarded(guard, for_guard, arguments)
+            if (steering := SteeringOptions.of(options)).is_on:
+                system.steered(steering)
             system.run(features)
         finally:
             remote.close()
