@@ -276,7 +276,7 @@ def silent_nodes(now: datetime) -> Iterator[Wrong]:
     there = dict(pods.order_by().values_list("node_name").annotate(Count("pk"))) if nodes else {}
     for node in nodes:
         at = node.renewed_at or renewed.get(node.name)
-        heard = never if at is None else f"Last heard of {duration((now - at).total_seconds())} ago."
+        heard = never if at is None else f"Last heard from {duration((now - at).total_seconds())} ago."
         here = there.get(node.name, 0)
         on_it = f"{here:,} {'pod' if here == 1 else 'pods'} on it may still run." if here else "No pod runs there."
         detail = " ".join(filter(None, (heard, on_it)))

@@ -519,7 +519,7 @@ class HealthLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSign:
-    """heard: when its agent was last heard of, None where that is not known. unreachable: it should have been since."""
+    """heard: when its agent last reported, None where that is not known. unreachable: it should have reported since."""
 
     name: str
     ready: bool
@@ -654,7 +654,7 @@ def _away(node: NodeSign, now: datetime) -> Warning:
     url = node_url(node.name)
     if not node.unreachable:
         return Warning(what=f"Node `{node.name}` is not Ready.", step="Its conditions say why.", url=url)
-    heard = f": last heard of {duration((now - node.heard).total_seconds())} ago" if node.heard else ""
+    heard = f": last heard from {duration((now - node.heard).total_seconds())} ago" if node.heard else ""
     step = f"Start its {agent()}."
     return Warning(what=f"Node `{node.name}` is unreachable{heard}.", step=step, url=url)
 
@@ -666,7 +666,9 @@ def _driver(driver: DriverSign, now: datetime) -> HealthLine:
         rest = f"{len(driver.short) - NAMED} more of its pools are incomplete."
         troubles.append(Warning(what=rest, step="See the driver's page.", url=driver_url(driver.name)))
     if driver.lost:
-        what = f"{counted(len(driver.lost), 'pool is', 'pools are')} on unreachable nodes; no device of them is free."
+        what = (
+            f"{counted(len(driver.lost), 'pool is', 'pools are')} on unreachable nodes; none of their devices is free."
+        )
         nodes = sorted(set(driver.lost), key=natural)
         url = node_url(nodes[0]) if len(nodes) == 1 else f"{page_url('nodes')}?state=unreachable"
         troubles.append(Warning(what=what, step=f"Start the {agent()}s there.", url=url))

@@ -215,7 +215,7 @@ def test_pods_are_deleted_together_after_it_is_said_what_they_free(admin: Client
         cluster.create(make_pod(name, claims={"gpu": name}))
         cluster.settle()
     assert picks(admin, "/pods") == ["default/c", "default/a", "default/b"]
-    said, sure = preview(admin, "/bulk/pods/delete", "default/a", "default/b", "default/gone")
+    said, sure = preview(admin, "/bulk/pods/delete", "default/b", "default/a", "default/gone")
     assert "Delete 2 pods?" in said
     assert "2 devices: gpu-0, gpu-1 of node-1." in said
     assert "default/c on node-1 would start." in said

@@ -74,8 +74,8 @@ def device_page() -> str:
 #: page -> (what it says while all is well, what it says of an unreachable node), neither in the other case
 PAGES: dict[str, tuple[str, str]] = {
     "/overview": ("Free 7", "Unreachable 4 on 1 node"),
-    "/nodes": ("2 nodes.", f"{LOST} agent unknown ! Unreachable last heard of"),
-    "/nodes?state=unreachable": ("No matching node", f"{LOST} agent unknown ! Unreachable last heard of"),
+    "/nodes": ("2 nodes.", f"{LOST} agent unknown ! Unreachable last heard from"),
+    "/nodes?state=unreachable": ("No matching node", f"{LOST} agent unknown ! Unreachable last heard from"),
     f"/nodes/{LOST}": ("web Running", f"{LOST} is unreachable."),
     "/devices": ("7 free of 8", "The node is unreachable"),
     "/pods": ("web default Running", "web default Unreachable"),

@@ -82,7 +82,7 @@ def node_lost(of: Subject) -> Case:
             ),
             ("no device is out of service", "agents each reported", f"{of.driver} every pool is complete"),
         ),
-        "nodes": ((rf"{of.node} .*?Unreachable last heard of", rf"\b{of.devices} unreachable"), NOTHING),
+        "nodes": ((rf"{of.node} .*?Unreachable last heard from", rf"\b{of.devices} unreachable"), NOTHING),
         f"nodes/{of.node}": (
             (f"{of.node} is unreachable", f"{of.pod} Unreachable", "NodeNotReady", "NodeStatusUnknown|stopped posting"),
             ("fresh", f"{of.pod} Running"),
@@ -93,7 +93,7 @@ def node_lost(of: Subject) -> Case:
         "claims": ((f"Node {of.node} is unreachable",), NOTHING),
         "pods": ((rf"{of.pod} {of.namespace} Unreachable",), (rf"{of.pod} {of.namespace} Running",)),
         of.pod_page: (
-            (f"Node {of.node} is unreachable", "Ready False", "when the node was last heard of"),
+            (f"Node {of.node} is unreachable", "Ready False", "when the node was last heard from"),
             (f"{of.pod} Running", "Healthy"),
         ),
         "drivers": ((rf"{of.driver} .*?{of.devices} unreachable",), NOTHING),

@@ -433,7 +433,7 @@ def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpR
 def _explained(refusal: ApiError) -> str:
     """A refusal that concerns no single field, with what to do next."""
     if refusal.reason == "Conflict":
-        return "Somebody else changed this class. Open it again to compare."
+        return "This class was changed after you opened it. Open it again to compare."
     if refusal.reason == "AlreadyExists":
         return f"{refusal.message}. Choose another name, or edit that class."
     return refusal.message

@@ -518,8 +518,8 @@ def _troubles(known: Known, pools: Iterable[DevicePool], stay: int) -> Iterator[
     unit = "kubelet" if settings.MIRROR else f"manciple-agent@{known.name}"
     check = f"Check its {agent()}: `systemctl status {unit}`."
     if known.state == "Unreachable":
-        then = "Its pods are evicted when their tolerations end, by default after 5 min. " if stay else ""
-        yield f"{known.name} is unreachable. Its last report is shown.", f"{then}{check}"
+        then = " Its pods are evicted when their tolerations end, by default after 5 min." if stay else ""
+        yield f"{known.name} is unreachable. Its last report is shown.", f"{check}{then}"
     conditions = {one.type: one for one in known.node.status.conditions}
     if known.state == "Not ready":
         said = conditions["Ready"].message or conditions["Ready"].reason

@@ -36,6 +36,7 @@ from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from manciple.wire.registry import Kind
 from manciple.wire.resources import CLAIMS, PODS, TEMPLATES, kind
+from manciple.wire.validation import natural
 from scheduling.rehearsal.departures import PodDeletion
 from scheduling.rehearsal.simulation import Question, simulate
 from scheduling.rehearsal.workload import Changes, Workload, spoken, written_anew
@@ -116,7 +117,7 @@ def _claims_lines(found: PodDeletion, pods: int, lost: Collection[str]) -> Itera
         for device in allocation.devices.results if allocation and fate.frees else ():
             if allocation and node_of(allocation) not in lost:
                 pools.setdefault(device.pool, []).append(device.device)
-    where = "; ".join(f"{', '.join(devices)} of {pool}" for pool, devices in pools.items())
+    where = "; ".join(f"{', '.join(sorted(pools[pool], key=natural))} of {pool}" for pool in sorted(pools, key=natural))
     frees = sum(map(len, pools.values()))
     nothing = f"Nothing. {it} no devices."
     if found.frees:

@@ -431,7 +431,7 @@ def container_lines(pod: Pod, claims: Iterable[ClaimLine], *, unreachable: bool)
         status = statuses.get(container.name)
         state, detail, since = _state(status.state if status else ContainerState())
         if unreachable and state not in FINISHED_PHASES:
-            state, detail, since = "Unknown", f"{state} when the node was last heard of", None
+            state, detail, since = "Unknown", f"{state} when the node was last heard from", None
         uses = []
         for use in container.resources.claims:
             line = by_entry.get(use.name)

@@ -686,7 +686,7 @@ def read_stay(
         lost = PodVerdict(
             good=False,
             title=f"Node `{pod.spec.node_name}` {'is unreachable' if stored else 'was deleted'}.",
-            text=f"Its last report is shown.{f' Evicted at {clock(evicted)}.' if evicted else ''}",
+            text=f"Its last report is shown.{f' The pod will be evicted at {clock(evicted)}.' if evicted else ''}",
             next_step=f"Start the {agent()} on `{pod.spec.node_name}`."
             if stored
             else "The pod is removed soon, unless the node is registered again.",

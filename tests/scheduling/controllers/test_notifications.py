@@ -496,7 +496,7 @@ def test_a_node_that_goes_silent_is_told_once_and_again_when_it_is_back(cluster:
     cluster.later(6)
     run(cluster)
     assert told("ada") == ["Node node-1 is unreachable"]
-    assert details("ada") == ["Last heard of 41 s ago. No pod runs there."]
+    assert details("ada") == ["Last heard from 41 s ago. No pod runs there."]
     runs_for(cluster, 20)
     sent(cluster)
     heard_of(cluster, "node-1")
@@ -538,7 +538,7 @@ def test_a_node_that_the_controller_gave_up_is_silent_whatever_its_lease(cluster
     Node.objects.update(condition="Unknown")
     wants(person("ada", staff=True), Happening.NODE_SILENT, cluster.now)
     run(cluster)
-    assert details("ada") == ["Last heard of 0 s ago. No pod runs there."]
+    assert details("ada") == ["Last heard from 0 s ago. No pod runs there."]
 
 
 def test_nobody_is_told_of_nodes_or_pools_that_they_may_not_list(cluster: Cluster) -> None:
@@ -769,7 +769,7 @@ def test_whoever_is_told_of_a_node_reads_how_many_pods_it_has(cluster: Cluster) 
     wants(person("ada", staff=True), Happening.NODE_SILENT, cluster.now)
     cluster.later(41)
     run(cluster)
-    assert details("ada") == ["Last heard of 41 s ago. 2 pods on it may still run."]
+    assert details("ada") == ["Last heard from 41 s ago. 2 pods on it may still run."]
 
 
 @pytest.mark.parametrize("source", ["node", "pool", "device rule", "pool rule", "rule for all"])
