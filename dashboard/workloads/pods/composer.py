@@ -22,13 +22,15 @@ from typing import Any
 from dashboard.kit.differences import YamlProblem, divided, has_content, read_yaml, rewritten
 from insight.class_traits import ClassTraits
 from manciple.wire.quantity import whole
-from manciple.wire.validation import is_device_resource_name
+from manciple.wire.validation import DNS_SUBDOMAIN_MAX, is_device_resource_name
 
 #: field of the form -> what stands there
 Values = Mapping[str, str]
 
 #: The names of the pod's entry for its devices, and of the request in the claim.
 ENTRY, REQUEST = "devices", "device"
+#: Characters of a pod's name that its template's begins with: what follows may get a number, `-2`.
+_LONGEST_STEM = DNS_SUBDOMAIN_MAX - len(f"-{ENTRY}") - 5
 #: Where the devices come from.
 SOURCES = CLASS, RESOURCE, TEMPLATE, NONE, AS_WRITTEN = ("class", "resource", "template", "none", "yaml")
 #: How a Job counts its pods: any of them, or one for each index.
@@ -578,6 +580,13 @@ def _write_resource(resources: dict[str, Any], before: str, values: Values) -> N
 
 
 def own_template(name: str) -> str:
+    """The template's name, which follows that of the pod.
+
+    A long name is cut, so that one that a pod may have is one for a template too, with room for a number. One that no
+    pod may have stays whole: a pod that cannot be read reports no error, its template does.
+    """
+    if _LONGEST_STEM < len(name) <= DNS_SUBDOMAIN_MAX:
+        name = name[:_LONGEST_STEM].rstrip("-.")
     return f"{name}-{ENTRY}" if name else ENTRY
 
 

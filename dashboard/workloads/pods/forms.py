@@ -621,6 +621,8 @@ def complain(form: PodForm, problems: Iterable[DocumentProblem]) -> None:
         if own and (name is None or name in own):
             continue
         text = problem.message.removeprefix(f"{problem.field}: ") if name else problem.message
+        if name == "name" and problem.kind not in composer.KINDS:  # of the name that was made from the pod's
+            text = text.replace(composer.own_template(form.text("name")), form.text("name"))
         said = form.errors.get(name) if name else form.non_field_errors()
         if text not in (said or ()):
             form.add_error(name, text)

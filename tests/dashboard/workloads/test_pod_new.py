@@ -371,10 +371,24 @@ def test_what_the_api_refuses_is_told_with_the_mistakes_of_other_fields(
         form = member.post("/pods/new", sent).context["page"].form
         also = {"class": "device_class"}
         assert set(form.errors) == {"name", *(also.get(field, field) for field in fields)}, fields
+        assert name in str(form.errors["name"])
+        assert f"{name}-" not in str(form.errors["name"]), "the name of the template, which nobody typed"
         problems = member.post("/pods/new/made", sent).context["started"]
         if fields.get("class") != "":  # nothing is previewed before a class is chosen
             told = {one.partition(":")[0] for one in problems.problems}
             assert "Name" in told, told
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 240, "x" * 241, "x" * 253, f"{'x' * 239}-{'y' * 13}", f"{'x' * 238}.{'y' * 14}"]
+)
+def test_a_pod_may_have_any_name_that_the_api_allows(member: Client, cluster: Cluster, name: str) -> None:
+    """Its template's name is cut, and two templates may begin alike."""
+    fields = {**FORM, "class": "gpu.example.com", "name": name}
+    for count, pod in (("1", name), ("2", f"{name[:-1]}z")):
+        assert member.post("/pods/new", {**fields, "name": pod, "count": count}).status_code == 302, pod
+    used = {pod.metadata.name: pod.spec.resource_claims[0].resource_claim_template_name for pod in cluster.all(Pod)}
+    assert len(set(used.values())) == 2, "each has the template that asks for what it wants"
 
 
 def test_the_form_shows_the_yaml_that_it_makes_and_can_go_on_as_yaml(member: Client) -> None:
