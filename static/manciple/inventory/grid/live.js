@@ -7,12 +7,12 @@ import { $$, PARTS, answerTo, ask, frame, grid, here, judge, main, merge, mergeH
 import { fill, mark, tileOf } from "./panel.js";
 import { uppermost, wanted } from "./windows.js";
 
-const SLICE = 2; // milliseconds that lines are put in for before a frame is drawn
+const SLICE = 2, LONG_SLICE = 12; // milliseconds that lines are put in for before a frame is drawn: of changes; of a window
 const listUnder = (heading) => document.getElementById(heading)?.querySelector(".nodes");
-const inFrames = async (fresh) => {
+const inFrames = async (fresh, slice) => {
   let since = performance.now();
   for (const line of fresh) {
-    if (performance.now() - since > SLICE) { await frame(); since = performance.now(); }
+    if (performance.now() - since > slice) { await frame(); since = performance.now(); }
     const old = document.getElementById(line.id), under = headingOf(line);
     if (old) place(old, line); else if (listUnder(under)) insert(listUnder(under), line, under);
   }
@@ -25,7 +25,7 @@ const swap = async (got, topics) => {
   const shown = fresh.filter((line) => { const old = document.getElementById(line.id); return drawn(line) && (!old || drawn(old)); }).map((line) => line.id);
   for (const line of touched) if (!kept.has(line.id)) line.remove();
   if (partly()) dropNames(fresh, kept, topics);
-  await inFrames(fresh);
+  await inFrames(fresh, SLICE);
   for (const group of $$("section.group", grid)) if (!group.querySelector(".node")) group.remove();
   // What stands beside the grid goes in over two frames: one has no time for all of it.
   await frame();
@@ -106,7 +106,7 @@ const fetchWindow = async ({ lines, query }) => {
   // It has as many lines as a window has. Between these there is nothing else.
   const last = lines.findLastIndex((line) => kept.has(line.id));
   for (const line of lines.slice(0, last + 1)) if (!kept.has(line.id)) line.remove();
-  await inFrames(fresh);
+  await inFrames(fresh, LONG_SLICE);
   return fresh.length > 0;
 };
 

@@ -3,18 +3,21 @@
 import { all, drawn, lacks, partly } from "./lines.js";
 
 const NEAR = 1; // screens above and below this one whose lines are fetched, too
-// The first line that reaches below `y`. They stand in rows, from top to bottom.
-const reaching = (lines, y) => {
-  const top = (at) => lines[at].getBoundingClientRect().top;
+// Lines stand in rows, from top to bottom.
+const top = (line) => line.getBoundingClientRect().top;
+const firstFrom = (lines, y) => { // which begins there, or below
   let low = 0, high = lines.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (top(middle) >= y) high = middle; else low = middle + 1;
+    if (top(lines[middle]) >= y) high = middle; else low = middle + 1;
   }
-  if (!low) return 0;
-  const row = top(low - 1); // the one before begins above `y`, and may go on below it
-  while (low && top(low - 1) === row) low -= 1;
   return low;
+};
+const firstReaching = (lines, y) => { // the row before begins above, and may go on below
+  let at = firstFrom(lines, y);
+  const row = at && top(lines[at - 1]);
+  while (at && top(lines[at - 1]) === row) at -= 1;
+  return at;
 };
 
 const demanded = []; // [line, what is called when it has its tiles, or is gone]
@@ -37,16 +40,16 @@ export const wanted = () => {
   if (!partly()) { for (const [, go] of sought.splice(0)) go(); return null; }
   if (sought.length) { const [at, go] = sought.shift(); return { lines: [], query: { around: at }, go }; }
   const lines = all();
-  const from = (start, end) => {
+  const from = (start, end = lines.length) => {
     const first = lines.slice(start, end).findIndex(lacks);
     if (first < 0) return null;
     const rest = lines.slice(start + first, end), next = rest.findIndex((line) => !lacks(line));
     const found = next < 0 ? rest : rest.slice(0, next);
     return { lines: found, query: { first: found[0].id, last: found.at(-1).id } };
   };
-  for (const [line] of demanded) return from(lines.indexOf(line), lines.indexOf(line) + 1);
-  const screen = reaching(lines, 0);
-  return from(screen, reaching(lines, innerHeight * (1 + NEAR))) ?? from(reaching(lines, -innerHeight * NEAR), screen);
+  for (const [line] of demanded) return from(lines.indexOf(line));
+  const screen = firstReaching(lines, 0), near = innerHeight * NEAR;
+  return from(screen, firstFrom(lines, innerHeight + near)) ?? from(firstReaching(lines, -near), screen);
 };
 // What the tiles show is no longer what the address asks for.
 export const doubt = () => {
@@ -54,4 +57,4 @@ export const doubt = () => {
   ask();
 };
 // The line that is uppermost on the screen, by its id.
-export const uppermost = () => { const lines = all(); return lines[reaching(lines, 0)]?.id; };
+export const uppermost = () => { const lines = all(); return lines[firstReaching(lines, 0)]?.id; };
