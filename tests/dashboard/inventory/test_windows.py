@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from urllib.parse import urlencode
 
 import pytest
@@ -67,7 +67,7 @@ def large() -> DeviceSnapshot:
 
 
 @pytest.fixture
-def admin(large: DeviceSnapshot, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def admin(large: DeviceSnapshot, monkeypatch: pytest.MonkeyPatch) -> Client:
     monkeypatch.setattr(views, "read_devices", lambda: large)
     return signed_in("admin", staff=True)
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Queue
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
-from django.http import HttpResponse
 from django.test import Client
 from playwright.sync_api import Page, Request, Route, expect
 
@@ -61,10 +60,10 @@ def browse(
     admin: Client, path: str, walk: Callable[[Page], ResultT], *, width: int = 1440, script: bool = True
 ) -> ResultT:
     """Open a page and walk it in a thread of its own, while this one answers: the database's transaction is its own."""
-    asked: Queue[tuple[str, Future[HttpResponse]] | None] = Queue()
+    asked: Queue[tuple[str, Future[Any]] | None] = Queue()
 
     def answer(route: Route, request: Request) -> None:
-        there, reply = urlsplit(request.url), Future[HttpResponse]()
+        there, reply = urlsplit(request.url), Future[Any]()
         asked.put((f"{there.path}?{there.query}" if there.query else there.path, reply))
         got = reply.result()
         route.fulfill(status=got.status_code, headers=dict(got.headers), body=got.getvalue())
