@@ -85,6 +85,9 @@ class Work:
 
 #: The resources whose turns were cut short in this process when they were taken last.
 _cut_short: set[str] = set()
+#: resource -> namespaces of workloads that have their turn in this process -> how many pods of workloads wait there,
+#: with those that these turns have admitted
+_waiting: dict[str, dict[str, int]] = {}
 #: resource -> when its turns were last taken in this process, by the monotonic clock, the revision up to which none was
 #: left, and when the next one comes by itself
 _all_taken: dict[str, tuple[float, int, float]] = {}
@@ -115,6 +118,7 @@ def take_turns(
                         revision, next_turn = view.revision, view.next_turn(resource)
                     break
                 later.update((one.key, now.timestamp()) for one in taken)  # whatever cuts this off, no turn is lost
+                _waiting[resource] = {one.key[0]: view.waiting[one.key[0]] for one in taken}
                 # What goes wrong here must not cost the view, which all of them share.
                 turns = {one.key: attempt(resource, one.key, partial(look, view, one)) for one in taken}
                 offered.update((key, getattr(turn, "offered", None)) for key, turn in turns.items())
@@ -224,12 +228,13 @@ class PodControl:
             except ApiError as error:
                 return found, error
             found.append((made, uid))
+            _waiting[self.kind.resource][self.workload.metadata.namespace] += 1
         return found, None
 
     def _room(self, pod: Pod) -> int:
         """How many such pods may come to those that wait for a node."""
         namespace, size = self.workload.metadata.namespace, len(msgspec.json.encode(pod))
-        return min(MOST_WAITING, MOST_WAITING_BYTES // size) - following.waiting_pods(namespace)
+        return min(MOST_WAITING, MOST_WAITING_BYTES // size) - _waiting[self.kind.resource][namespace]
 
     # In the transaction -----------------------------------------------------------------------------------------------
 

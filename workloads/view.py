@@ -400,9 +400,3 @@ def come_back(
             view.retry(resource, key, now, RETRY_AFTER)
         for key, pods in offered.items():
             view.offer_again(resource, key, pods)
-
-
-def waiting_pods(namespace: str) -> int:
-    """How many pods of the namespace's workloads wait for a node."""
-    with current() as view:
-        return view.waiting[namespace] if view is not None else 0

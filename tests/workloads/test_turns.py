@@ -206,21 +206,40 @@ def test_of_many_pods_some_have_an_event_of_their_own(cluster: Cluster) -> None:
     assert told == {"SuccessfulCreate": pod_control.MOST_TOLD, "SuccessfulDelete": pod_control.MOST_TOLD}
 
 
+def waiting_pods() -> int:
+    with view.current() as known:
+        return known.waiting[NAMESPACE] if known is not None else 0
+
+
+def test_workloads_that_share_a_commit_share_the_bound_for_pods_that_wait(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_control, "MOST_WAITING", 3)
+    for number in range(5):
+        cluster.create(JOB, make_job(f"job-{number}"))
+    jobs.reconcile(cluster.now)
+    assert len(cluster.pods()) == 3
+    cluster.let_run()
+    cluster.pass_time(turns.RETRY_AFTER)
+    cluster.run()
+    assert len(cluster.pods()) == 5
+
+
 def test_what_waits_is_counted_through_all_that_happens_to_pods(cluster: Cluster) -> None:
     cluster.create(REPLICA_SET, make_replica_set(replicas=3))
     cluster.run()
-    assert view.waiting_pods(NAMESPACE) == 3
+    assert waiting_pods() == 3
     cluster.let_run(cluster.pods()[:1])
-    assert view.waiting_pods(NAMESPACE) == 2
+    assert waiting_pods() == 2
     cluster.delete(POD, cluster.pods()[-1].metadata.name)
     cluster.edit(POD, cluster.pods()[0].metadata.name, lambda pod: _labelled(pod, {"app": "y"}))
     cluster.run()
     waiting = [pod for pod in cluster.pods() if not pod.spec.node_name and pod.metadata.owner_references]
-    assert view.waiting_pods(NAMESPACE) == len(waiting) > 0
+    assert waiting_pods() == len(waiting) > 0
     cluster.scale("rs", 0, REPLICA_SET)
     cluster.run()
     cluster.reap()
-    assert view.waiting_pods(NAMESPACE) == 0
+    assert waiting_pods() == 0
 
 
 def _labelled(pod: Any, labels: dict[str, str]) -> Any:
