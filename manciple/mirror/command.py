@@ -33,12 +33,12 @@ def add_options(command: argparse.ArgumentParser, *, formats: Sequence[str] = ()
     kubectl.add_argument("-n", "--namespace", default="")
     kubectl.add_argument("--as", dest="acting_as", default="", metavar="USER")
     kubectl.add_argument("--as-group", dest="acting_groups", action="append", default=[], metavar="GROUP")
-    kubectl.add_argument("--request-timeout", type=_seconds, default=READ_TIMEOUT, metavar="SECONDS")
+    kubectl.add_argument("--request-timeout", type=seconds, default=READ_TIMEOUT, metavar="SECONDS")
     if formats:
         command.add_argument("-o", "--output", choices=formats, default="")
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     """`5`, `5s`: as kubectl takes them. Raises: ArgumentTypeError."""
     try:
         value = float(text.removesuffix("s"))

@@ -243,9 +243,10 @@ def _all_pages(remote: Remote, path: str) -> list[msgspec.Raw]:
     return items
 
 
-def pages(remote: Remote, path: str) -> Iterator[ListedPage]:
-    """A list of one moment. Raises: RemoteFailure."""
-    params, is_first = {"limit": str(PAGE)}, True
+def pages(remote: Remote, path: str, *, selector: str = "") -> Iterator[ListedPage]:
+    """A list of one moment. selector: of labels; "" for all. Raises: RemoteFailure."""
+    wanted = {"labelSelector": selector} if selector else {}
+    params, is_first = {**wanted, "limit": str(PAGE)}, True
     while True:
         try:
             page = decoded(_lists.decode, remote.get(path, params))
@@ -255,9 +256,9 @@ def pages(remote: Remote, path: str) -> Iterator[ListedPage]:
             if failure.code != GONE or "continue" not in params:
                 raise
             # The state that the pages were of is gone: all in one.
-            params, is_first = {}, True
+            params, is_first = wanted, True
             continue
         yield ListedPage(page.items or (), page.metadata.resource_version or "", is_first)
         if not page.metadata.continue_:
             return
-        params, is_first = {"limit": str(PAGE), "continue": page.metadata.continue_}, False
+        params, is_first = {**wanted, "limit": str(PAGE), "continue": page.metadata.continue_}, False

@@ -246,7 +246,7 @@ MOVE_NOT_EVICTED = Text("pod {} was not evicted: not now")
 MAY_NOT_EVICT = Text("you may not evict pods in namespace {}")
 
 # Namespaces
-NAMESPACE_ROW = Text("{} reserved {} waits , {} starting")
+NAMESPACE_ROW = Text("{} preparing {} waits , {} starting")
 WHY_PODS_WAIT_LINK = Text("Why its pods wait")
 NAMESPACE_SUMMARY = Text("Devices in claims {} Claims {} Pods {} Waiting {}")
 NO_NAMESPACE_VISIBLE = Text("No namespace is open to you")

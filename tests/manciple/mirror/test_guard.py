@@ -378,7 +378,7 @@ def test_its_findings_are_an_incident_of_the_device_while_it_goes_on(
     findings.keep(now)
     (incident,) = Incident.objects.all()
     assert (incident.key, incident.pool, incident.ended_at) == (CONTESTED, "n1", None)
-    assert "2 allocations" in incident.impairments.get().message
+    assert "refused" in incident.impairments.get().message
     assert NAMESPACE not in incident.impairments.get().message
     findings.keep(now + timedelta(minutes=11))
     assert Incident.objects.get().ended_at is not None
