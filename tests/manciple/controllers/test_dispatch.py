@@ -308,7 +308,12 @@ def test_whom_only_changes_give_work_is_not_woken_in_its_interval(monkeypatch: p
     """For as long as that is certain here."""
     works = Controller(name="works", does="it", reconcile=lambda _now: 0, every=0.0)
     asked, until = list[float](), [math.inf]
-    rests = replace(works, name="rests", rests_until=lambda since: asked.append(since) or until[0])
+
+    def rests_until(since: float) -> float:
+        asked.append(since)
+        return until[0]
+
+    rests = replace(works, name="rests", rests_until=rests_until)
     sent = Sent()
     dispatcher = Dispatcher(sent, sent, [rests, works])
     dispatcher._look()
