@@ -114,7 +114,7 @@ def person(request: HttpRequest) -> dict[str, Any]:
     return {
         "person": person_of(request),
         "places": PLACES,
-        "more_places": [one for one in MORE if not (settings.MIRROR and one[0] in UNMIRRORED)],
+        "more_places": more_places(),
         "audits": person_of(request).may_audit,
         "submits": partial(person_of(request).may_somewhere, "create", PODS),
         "administrators": administrators,
@@ -123,6 +123,11 @@ def person(request: HttpRequest) -> dict[str, Any]:
         "tour": partial(wants_tour, request),
         "mirror": mirrored.header() if settings.MIRROR else None,
     }
+
+
+def more_places() -> list[tuple[str, str, str]]:
+    """Those of `MORE` that there are."""
+    return [one for one in MORE if not (settings.MIRROR and one[0] in UNMIRRORED)]
 
 
 #: Where people come first.

@@ -18,7 +18,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from dashboard.kit.forms import PageForm, code_input
-from dashboard.kit.guards import authorizes
+from dashboard.kit.guards import authorizes, demand_copied
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.suggestions import did_you_mean
 from dashboard.people import known_names
@@ -241,6 +241,7 @@ class AccessForm(PageForm):
 @authorizes
 @require_safe
 def show_access(request: HttpRequest) -> HttpResponse:
+    demand_copied("roles")
     revision = latest_revision()
     if not may_ask(person_of(request)):
         raise PermissionDenied("You may not ask what others may do: ask an administrator for a role.")

@@ -30,7 +30,7 @@ from claims.devices.cache import read_devices
 from claims.devices.published import CandidateDevice, DeviceSlice, address_of
 from claims.models import AllocatedDevice, Claim, Ending, Pod, Quota, QuotaLimit
 from dashboard.kit.guards import authorizes, signed_in
-from dashboard.kit.rendering import MORE, PLACES, PageContext, TemplateContext, ValueContext, render_page
+from dashboard.kit.rendering import PLACES, PageContext, TemplateContext, ValueContext, more_places, render_page
 from dashboard.models import SavedView
 from dashboard.templatetags.kit import device_url, driver_url, manual_url, object_url, page_url, person_url, yaml_url
 from dashboard.tools import manual
@@ -599,7 +599,7 @@ Place = tuple[str, str, str]
 def places(person: Person) -> list[Place]:
     """The navigation, "More", the account's menu, and what administrators have besides."""
     own = (("notifications", "Notifications", "i-alert"), ("account", "Your account", "i-person"))
-    named = [*PLACES, *MORE, *own, ("keys", "Keys", "i-key")]
+    named = [*PLACES, *more_places(), *own, ("keys", "Keys", "i-key")]
     if person.may("list", AUDIT):
         named.append(("audit", "Audit", "i-time"))
     if person.administers:

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -56,11 +57,15 @@ def main(arguments: Sequence[str]) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     certificate, token = mirror_guard.certificate_of(guard, Path(settings.HOME)), mirror_guard.token_of(guard)
 
+    is_settled = threading.Event()
+
     def looked() -> None:
+        if not is_settled.is_set():  # before it is ready: looking through the modules and the copy takes a while
+            memory.settle()
+            is_settled.set()
         os.write(reports, processes.packed(REPORTED))
 
     with serving.running(listener, certificate, remote, mode=guard.mode, token=token, after_look=looked):
-        memory.settle()
         while os.read(sys.stdin.fileno(), 1):
             pass
     remote.close()

@@ -31,6 +31,9 @@ NOT_UNDONE = Text("Nothing was undone: too late, or something has changed since.
 WAITS_BECAUSE = Text("It would wait because")
 NEXT_WAIT_FOR = Text("Next Wait until {} on {} ends ({}) starts on {}")
 
+# Of a mirror
+UNSEEN_PAST = Text("What ended before this mirror first looked, or while it did not run, is not known.")
+
 # What a person does not see
 NOT_COUNTED = Text("only namespaces that you see.")
 PODS_SEEN_WAIT = Text("{} that you see, oldest")

@@ -373,19 +373,23 @@ class Guard:
         known = self._knowledge()
         if known.late is None:
             return Judgement(known)
-        with sql.in_turn(), transaction.atomic():
-            # The view is later: what the copy showed of a claim when its promise was read, the view shows, too.
-            with promises.locked(_pools(write)) as read, self._following.view() as view:
-                beside, over = _told_apart(read(), learned)
-                instead = {uid: held for uid, (version, held) in learned.instead.items() if _is(view, uid, version)}
-                others = _beside_claims((one for one in beside if one.claim_uid != write.uid), view, instead)
-                found = view.ledger.overlaps(
-                    write.uid,
-                    write.allocation,
-                    instead={**instead, **{key: one.allocation for key, one in others.items()}},
-                )
-                ids = dict.fromkeys(one for overlap in found for one in overlap.holders)
-                holders = {one: _holder(one, others, view) for one in ids}
+        # The view is later: what the copy showed of a claim when its promise was read, the view shows, too.
+        with (
+            sql.in_turn(),
+            transaction.atomic(),
+            promises.locked(_pools(write)) as read,
+            self._following.view() as view,
+        ):
+            beside, over = _told_apart(read(), learned)
+            instead = {uid: held for uid, (version, held) in learned.instead.items() if _is(view, uid, version)}
+            others = _beside_claims((one for one in beside if one.claim_uid != write.uid), view, instead)
+            found = view.ledger.overlaps(
+                write.uid,
+                write.allocation,
+                instead={**instead, **{key: one.allocation for key, one in others.items()}},
+            )
+            ids = dict.fromkeys(one for overlap in found for one in overlap.holders)
+            holders = {one: _holder(one, others, view) for one in ids}
             with sql.commit_pipelined():
                 promises.forget(over)
                 if not found and not write.dry_run:

@@ -30,8 +30,8 @@ def running(
     serving = GuardListener(listener, certificate, guard, token=token)
 
     def looked() -> None:
-        serving.ready()
         after_look()
+        serving.ready()
 
     keeper = threading.Thread(
         target=keeping.run, args=(guard, stopping), kwargs={"after_look": looked}, name="guard-keeper"
