@@ -80,7 +80,7 @@ def _declared(rights: ViewRights) -> Callable[[View], View]:
         @wraps(view)
         def guarded(request: HttpRequest, *arguments: Any, **parameters: Any) -> HttpResponseBase:
             if not rights.public:
-                _check(rights, person_of(request))
+                check(rights, person_of(request))
             return view(request, *arguments, **parameters)
 
         in_session = login_required(guarded)
@@ -122,7 +122,7 @@ with_account = _declared(ViewRights(accounts=True))
 public = _declared(PUBLIC)
 
 
-def _check(rights: ViewRights, person: Person) -> None:
+def check(rights: ViewRights, person: Person) -> None:
     """Raises: PermissionDenied."""
     if rights.administers and settings.MIRROR:
         raise PermissionDenied(f"This is a mirror of {settings.MIRROR_OF}: its people and roles are not copied.")
