@@ -154,7 +154,7 @@ class InCluster:
             return ()
         return (
             f"The mirror may not impersonate every one of these, so some users cannot act: {', '.join(missing)}.",
-            "Its service account needs the ClusterRole of deploy/kubernetes/mirror-act (Helm: act.enabled).",
+            "Its service account needs the ClusterRole of deploy/kubernetes/mirror-act.",
         )
 
     def bind(self, home: Home) -> str:  # noqa: ARG002 - nothing of it is needed here
