@@ -137,7 +137,7 @@ def _why(pod: Pod, before: Any, asked_at: datetime | None) -> tuple[Ending.Reaso
     disrupted = condition_of(pod.status.conditions, DISRUPTION_TARGET)
     if disrupted is not None and disrupted.status == "True":
         return _DISRUPTIONS.get(disrupted.reason or "", Reason.EVICTED), disrupted.message or ""
-    details = pod.status.message or _exits(pod)
+    details = failure_of(pod)
     if not _ended_by_itself(pod, before, asked_at):
         return Reason.DELETED, details
     if pod.status.phase == "Failed" and pod.status.reason == "Evicted":
@@ -159,15 +159,15 @@ def _ended_by_itself(pod: Pod, before: Any, asked_at: datetime | None) -> bool:
 
 
 def _terminated(pod: Pod) -> list[tuple[str, ContainerStateTerminated]]:
-    statuses = pod.status.container_statuses
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     return [(one.name, one.state.terminated) for one in statuses if one.state.terminated is not None]
 
 
-def _exits(pod: Pod) -> str:
-    """`main: OOMKilled, exit code 137`."""
+def failure_of(pod: Pod) -> str:
+    """Why it failed, as its status says: a message of its node, or `container main: OOMKilled, exit code 137`."""
     failed = [(name, one) for name, one in _terminated(pod) if one.exit_code]
-    return "; ".join(
-        f"{name}: {f'{one.reason}, ' if one.reason else ''}exit code {one.exit_code}" for name, one in failed
+    return pod.status.message or "; ".join(
+        f"container {name}: {f'{one.reason}, ' if one.reason else ''}exit code {one.exit_code}" for name, one in failed
     )
 
 

@@ -81,7 +81,7 @@ from scheduling.rehearsal.repairs import (
     read_mendings,
 )
 from scheduling.rehearsal.simulation import shape_of
-from scheduling.rehearsal.workload import Changes, Workload, known_claim, of_claim, of_pod, spoken
+from scheduling.rehearsal.workload import Changes, Workload, asked_of, known_claim, of_claim, of_pod, spoken
 from scheduling.state.cluster import ClusterState
 
 #: Nodes whose pods are imagined gone; classes that are imagined to serve a resource; pods that a sentence names.
@@ -255,7 +255,7 @@ def _as_request(changes: Changes, claims: Mapping[str, ResourceClaim]) -> str:
 
 def in_words(changes: Changes, claims: Mapping[str, ResourceClaim]) -> str:
     """`without selector 2, with class `h100``. claims: of several requests in them, each change names its own."""
-    several = sum(len(claim.spec.devices.requests) for claim in claims.values()) > 1
+    several = sum(len(list(asked_of(claim, entry))) for entry, claim in claims.items()) > 1
 
     def of(key: str) -> str:
         return f" of request `{key.partition('/')[2]}`" if several else ""
@@ -699,9 +699,12 @@ def _with_class(workload: Workload, name: str) -> Iterator[Step]:
     """Of a class that every device passes."""
     meta = ObjectMeta(name=name, uid=name)
     made = DeviceClass(api_version="resource.k8s.io/v1", kind="DeviceClass", metadata=meta, spec=DeviceClassSpec())
+    wanted = {one.device_class_name for entry, claim in workload.claims.items() for _, one in asked_of(claim, entry)}
+    missing = sorted(wanted - {name, *(one.metadata.name for one in objects.listed(CLASSES, DeviceClass)[1])})
     with _imagining(workload) as imagining:
         node, _ = imagining.starts(partial(_imagine_class, made, None))
-        yield Step(act=CreateClass(name), node=node, then="it is then tried, and waits for devices")
+        then = f"class `{missing[0]}` is then still missing" if missing else "it is then tried, and waits for devices"
+        yield Step(act=CreateClass(name), node=node, then=then)
 
 
 # Room that others make ------------------------------------------------------------------------------------------------

@@ -53,11 +53,11 @@ BATCH, TURNS = 1000, 20
 #: of several things: (title, the page that shows them together)
 _TOGETHER = {
     Happening.POD_STARTED: ("{count} pods started", "/pods"),
-    Happening.POD_FAILED: ("{count} pods failed or were evicted", "/ended"),
+    Happening.POD_FAILED: ("{count} pods failed or were evicted", "/pods?state=Failed"),
     Happening.JOB_ENDED: ("{count} Jobs have ended", "/workloads?kind=Job"),
-    Happening.POD_WAITS: ("{count} pods have waited for long", "/pods"),
+    Happening.POD_WAITS: ("{count} pods have waited for long", "/pods?state=Waiting"),
     Happening.DEVICE_FAILS: ("{count} reports of unhealthy devices", "/incidents"),
-    Happening.NODE_SILENT: ("{count} nodes are silent", "/nodes?state=silent"),
+    Happening.NODE_SILENT: ("{count} nodes are unreachable", "/nodes?state=unreachable"),
     Happening.POOL_INCOMPLETE: ("{count} pools are incomplete", "/drivers"),
     Happening.INCIDENT: ("{count} incidents", "/incidents"),
     Happening.QUOTA_FULL: ("{count} limits of quotas are nearly used up", "/quotas"),

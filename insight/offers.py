@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 from claims.causes.causes import AnyCause, NoCommonValue, NodeRefusal, NoNodeFits, Tainted, TooFewValues
 from claims.devices.cache import read_devices
-from claims.kinds.resource_claims import ExactDeviceRequest
+from claims.kinds.resource_claims import DeviceSubRequest, ExactDeviceRequest
 from claims.models import Quota
 from insight.capacity import expressions_of
 from insight.selector_matches import passing
@@ -34,7 +34,7 @@ from scheduling.queue.verdicts import Placement
 from scheduling.rehearsal.explanations import Apart, apart_within
 from scheduling.rehearsal.quota_refusals import refused
 from scheduling.rehearsal.rehearsal import Rehearsal
-from scheduling.rehearsal.workload import Changes, Workload, known_claim
+from scheduling.rehearsal.workload import Changes, Workload, asked_of, known_claim
 
 #: Seconds of processor time for all offers of one pod: they are kept, so a busy machine must not cut them short.
 BUDGET = 0.4
@@ -118,7 +118,7 @@ def _is_open(node: str) -> bool:
 
 
 def _most(
-    key: str, exactly: ExactDeviceRequest, starts: Callable[[Changes], bool], deadline: Deadline
+    key: str, exactly: ExactDeviceRequest | DeviceSubRequest, starts: Callable[[Changes], bool], deadline: Deadline
 ) -> Changes | None:
     """The most devices, fewer than the request wants, with which it starts."""
     low, high = 1, (exactly.count if exactly.allocation_mode == "ExactCount" else MAX_RESULTS + 1) - 1
@@ -163,13 +163,11 @@ def candidates(workload: Workload, cause: AnyCause | None) -> Iterator[Changes]:
             yield Changes(classes={key: name})
 
 
-def _requests(workload: Workload) -> Iterator[tuple[str, ExactDeviceRequest]]:
-    """`entry/request` -> what it asks for, of the claims that have no devices yet."""
+def _requests(workload: Workload) -> Iterator[tuple[str, ExactDeviceRequest | DeviceSubRequest]]:
+    """What the claims ask for that have no devices yet."""
     for entry, claim in workload.claims.items():
         if claim.status.allocation is None:
-            for request in claim.spec.devices.requests:
-                if request.exactly is not None:
-                    yield f"{entry}/{request.name}", request.exactly
+            yield from asked_of(claim, entry)
 
 
 #: (driver, whether it is a network interface)

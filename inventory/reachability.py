@@ -3,6 +3,7 @@
     the Lease was not renewed within the grace period              -> unreachable, from that moment
     the node lifecycle controller set the Ready condition Unknown  -> unreachable, until the agent reports again
     the agent never reported, and the time for that is over        -> unreachable
+    the Node was deleted, and its pods are not given up yet        -> what it runs is not known either (`lost_nodes`)
 
 Ages are those of writes, by the clock of whoever wrote the log: what a node writes into its Lease may be a day off. The
 controller marks the Node a few seconds after the Lease is overdue, and only while a worker runs; the read model does
@@ -22,7 +23,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import DateTimeField, Q, QuerySet, Value
 
-from inventory.models import Node
+from inventory.models import DepartedNode, Node
 from manciple.per_process import PerProcess
 from manciple.renewals import renewals
 from manciple.store import history
@@ -112,13 +113,23 @@ _last_answer = PerProcess[tuple[datetime, frozenset[str]] | None](lambda: None)
 
 
 def looked_at(now: datetime) -> tuple[frozenset[str], datetime]:
-    """(the unreachable nodes, until when that stays so unless a Node is written): a Lease that is renewed meanwhile is
+    """(the lost nodes, until when that stays so unless a Node is written): a Lease that is renewed meanwhile is
     overdue later. Where there are any the answer is of this moment alone: they may come back.
     """
-    found, scan = unreachable_nodes(now), _last_scan.value
+    found, scan = lost_nodes(now), _last_scan.value
     if settings.MIRROR:
         return found, now + COPIED_FOR
     return found, now if found or scan is None else scan.due
+
+
+#: In this time after a Node's deletion its pods are given up, or it comes back (`claims.controllers.podgc`).
+GIVEN_UP_WITHIN = timedelta(minutes=2)
+
+
+def lost_nodes(now: datetime) -> frozenset[str]:
+    """Of which nobody knows what runs there: the unreachable, and those that were deleted lately. One query more."""
+    deleted = DepartedNode.objects.filter(at__gt=now - GIVEN_UP_WITHIN).values_list("name", flat=True)
+    return unreachable_nodes(now) | frozenset(deleted)
 
 
 def unreachable_nodes(now: datetime) -> frozenset[str]:

@@ -83,7 +83,7 @@ _NEEDS: Final[Mapping[type[causes.Cause], frozenset[_Need]]] = {
     causes.ClaimNotShareable: _NOTHING,
     causes.AwaitingBinding: _NOTHING,
     causes.BindingFailed: _NOTHING,
-    causes.ClaimNotCreated: _own(CLAIMS),
+    causes.ClaimNotCreated: _own(CLAIMS, TEMPLATES, QUOTAS),
     causes.ClaimNotFound: _own(CLAIMS),
     causes.ClassMissing: _all(CLASSES),
     causes.VolumeClaimMissing: _own(_VOLUME_CLAIMS),

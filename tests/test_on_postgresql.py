@@ -18,6 +18,7 @@ STORE = [
     "tests/manciple/mirror/test_guard.py",
     "tests/manciple/mirror/test_replicator.py",
     "tests/manciple/mirror/test_leadership.py",
+    "tests/manciple/mirror/test_steering.py",
 ]
 #: What leans on its locks and transactions.
 SCHEDULING = [

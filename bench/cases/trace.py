@@ -144,7 +144,7 @@ class TraceCluster:
         self._inventory = Inventory()
         self._inventory.apply_class(decode_value(DeviceClass, {"metadata": {"name": "gpu"}, "spec": {}}))
         for node in nodes:
-            self._inventory.apply_slice(_published(node))
+            self._inventory.apply_slice(published(node))
         self._views = tuple(NodeView(node.name) for node in nodes)
         self._numbers = {node.name: number for number, node in enumerate(nodes)}
         self._left = [node.room for node in nodes]
@@ -208,7 +208,7 @@ def _has(left: NodeNeeds, needs: NodeNeeds) -> bool:
     return left.cpu >= needs.cpu and left.memory >= needs.memory
 
 
-def _published(node: TraceNode) -> ResourceSlice:
+def published(node: TraceNode) -> ResourceSlice:
     devices = [
         {
             "name": f"gpu-{number}",

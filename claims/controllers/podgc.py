@@ -32,6 +32,7 @@ from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node
 from inventory.models import DepartedNode
 from inventory.models import Node as NodeRow
+from inventory.reachability import GIVEN_UP_WITHIN
 from manciple.controllers.declaration import Controller, batches
 from manciple.store import objects, sql
 from manciple.store.objects import Writer, decoded
@@ -48,13 +49,11 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 BATCH = objects.PORTION
 #: Pods in one sweep.
 MOST = 1000
-#: How long ago "lately" is: the pods of a node are given up in this time, or found by the look at all pods.
-LATELY = 3 * QUARANTINE
 
 
 def reconcile(now: datetime) -> int:
     """Look at the pods that may be lost by what happened lately. Returns how many went, at most about `MOST`."""
-    departed = DepartedNode.objects.filter(at__gt=now - LATELY).values("name")
+    departed = DepartedNode.objects.filter(at__gt=now - GIVEN_UP_WITHIN).values("name")
     return _sweep([*_leaving(), *_missing(models.Pod.objects.filter(node_name__in=departed))], now)
 
 

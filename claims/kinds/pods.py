@@ -687,7 +687,7 @@ def outline(pod: Pod) -> Pod:
             dns_config=None,
             readiness_gates=(),
             eviction_responders=(),
-            scheduling_gates=spec.scheduling_gates[:1],
+            scheduling_gates=spec.scheduling_gates[:2],  # whether there are any, and any others
         ),
     )
 

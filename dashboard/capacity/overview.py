@@ -383,7 +383,10 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
     waiting = QueuedPod.objects.waiting().restrict(person)
     return HealthSigns(
         now=now,
-        nodes=[
+        # Nor of nodes that may not be read how they are.
+        nodes=[]
+        if lacking(NODES)
+        else [
             NodeSign(
                 name=name,
                 ready=ready and name not in snapshot.unreachable,
@@ -720,7 +723,7 @@ def _scheduler(signs: HealthSigns) -> HealthLine:
         last = max((one.seen for one in signs.processes), default=None)
         since = f" since {clock(last, now=signs.now)}" if last else ""
         what = f"No worker has run{since}; no pod is placed."
-        troubles.append(Warning(what=what, step=f"Start a worker: `{layout.WORKER_COMMAND}`."))
+        troubles.append(Warning(what=what, step=_start_again()))
     placed, attempts = sum(one.placed for one in alive), sum(one.attempts for one in alive)
     waiting = f"queue {queue.length}"
     if queue.oldest:
@@ -772,12 +775,17 @@ def _workers(signs: HealthSigns) -> HealthLine:
     )
 
 
+def _start_again() -> str:
+    """A mirror is one process, which takes up what is late within a minute of its start."""
+    return "Start the mirror again." if settings.MIRROR else f"Start a worker: `{layout.WORKER_COMMAND}`."
+
+
 def _periodic(signs: HealthSigns) -> HealthLine:
     """Judged by the samples of usage, which nothing but their interval asks for."""
     late = signs.sampled is not None and signs.now - signs.sampled > signs.sampled_every + LATE
     trouble = Warning(
         what=f"Periodic tasks are late since {clock(signs.sampled, now=signs.now)}.",
-        step=f"Start a worker: `{layout.WORKER_COMMAND}`. Else see `{layout.COMMAND} doctor`.",
+        step=_start_again() if settings.MIRROR else f"{_start_again()} Else see `{layout.COMMAND} doctor`.",
     )
     last = f"last sample {clock(signs.sampled, now=signs.now)}" if signs.sampled else "no sample yet"
     return HealthLine(

@@ -52,6 +52,7 @@ from inventory.models import Impairment, Incident, Node
 from manciple.audit.sign_ins import note_change
 from manciple.durations import duration
 from manciple.gaps import lacking
+from manciple.mirror.guard import findings
 from manciple.people import Person, demand, person_of
 from manciple.store import sql
 from manciple.store.event_log import latest_revision
@@ -74,6 +75,8 @@ NAME_OF_SOURCE: Mapping[str, str] = {SOURCES.CLAIM: "Held twice", SOURCES.GUARD:
 STANDINGS: Mapping[str, str] = {"open": "Open", "acknowledged": "Acknowledged", "closed": "Closed"}
 #: Devices of one incident that are described, and past allocations that are read for them.
 DESCRIBED, PAST = 500, 1000
+#: Allocations of a contested device that are shown.
+WRITES = 20
 #: Incidents on one page, and characters of a note.
 PAGE, LONGEST_NOTE = 50, 1000
 #: Open incidents of which the wall board knows, and incidents acknowledged together.
@@ -82,8 +85,8 @@ MOST_OPEN, MOST_PICKED = 5000, 500
 TOPICS = "slices claims: pods: clock"
 #: The days that a filter names -> how many before today they begin.
 WITHIN: Mapping[str, int] = {"Today": 0, "Since yesterday": 1, "7 days": 6, "30 days": 29}
-#: The cause of reports, which have no taint.
-REPORTED = "reported by agents"
+#: The cause of reports, which have no taint; of incidents of the guard.
+REPORTED, CONTESTING = "reported by agents", "allocations of devices that other claims hold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,32 @@ def of_device(device: DeviceKey, begin: datetime, end: datetime, *, node: str = 
 
 
 @dataclass(frozen=True, slots=True)
+class ContestedWrite:
+    """An allocation that the guard found to give a device twice. claim, author: "" if the person may not see it."""
+
+    at: datetime
+    device: str
+    refused: bool
+    namespace: str
+    claim: str = ""
+    author: str = ""
+
+
+def contested_writes(person: Person, row: IncidentRow) -> list[ContestedWrite]:
+    """The newest first."""
+    if row.source != SOURCES.GUARD:
+        return []
+    devices = [(one.row.driver, one.row.pool, one.row.device, one.row.node) for one in row.spans]
+    found = findings.latest(devices, since=row.began, until=row.ended, most=WRITES)
+    return [
+        ContestedWrite(one.at, one.device, one.refused, one.namespace, one.claim, one.author)
+        if person.sees(one.namespace)
+        else ContestedWrite(one.at, one.device, one.refused, one.namespace)
+        for one in found
+    ]
+
+
+@dataclass(frozen=True, slots=True)
 class AffectedHolder:
     """A claim that held an impaired device. claim: "" if the person may not see it. lasts: it still holds it. url: of
     the claim, or of the record of how it ended; "" once there is none.
@@ -277,6 +306,8 @@ class IncidentRow:
 
     @property
     def cause(self) -> str:
+        if self.source == SOURCES.GUARD:
+            return CONTESTING  # each device has a message of its own
         if self.source in STATE_OF_SOURCE:
             return self.spans[-1].cause
         return taint_text(self.incident.key, self.incident.value) or next((one.cause for one in self.spans), "")
@@ -685,6 +716,7 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentContext(PageContext):
     row: IncidentRow
+    writes: Sequence[ContestedWrite]
     may_cordon: bool
     may_acknowledge: bool
     rated: bool
@@ -707,11 +739,14 @@ def _draw(
     """form, comment: that was refused."""
     revision, person = latest_revision(), person_of(request)
     incident = _incident(name)
+    row = described(person, [incident], read_devices())[0]
     context = IncidentContext(
         place="incidents",
         revision=revision,
-        row=described(person, [incident], read_devices())[0],
-        may_cordon=person.may("update", NODES),
+        row=row,
+        writes=contested_writes(person, row),
+        # Other writers would go on to give devices twice, of other nodes.
+        may_cordon=person.may("update", NODES) and row.source != SOURCES.GUARD,
         may_acknowledge=person.may("update", INCIDENTS),
         rated=handling.is_rated(incident),
         comments=list(incident.comments.all()),

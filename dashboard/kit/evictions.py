@@ -17,7 +17,7 @@ from claims.kinds.pods import Pod
 from claims.pod_claims import is_done
 from dashboard.kit.previews import Consequence
 from dashboard.templatetags.kit import counted, pod_url
-from inventory.reachability import unreachable_nodes
+from inventory.reachability import lost_nodes
 from manciple.durations import duration
 from manciple.people import Person
 from manciple.store.objects import listed
@@ -66,7 +66,7 @@ def told_of(leaving: Sequence[Leaving], found: Aftermath, person: Person) -> Ite
 def lost_with(pods: Iterable[Pod]) -> dict[str, int]:
     """Unreachable nodes -> how many of these pods run there. Nobody hears of their end, so their devices stay held."""
     on = Counter(pod.spec.node_name for pod in pods if pod.spec.node_name and not is_done(pod))
-    lost = unreachable_nodes(datetime.now(UTC)).intersection(on) if on else ()
+    lost = lost_nodes(datetime.now(UTC)).intersection(on) if on else ()
     return {node: on[node] for node in sorted(lost)}
 
 

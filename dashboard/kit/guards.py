@@ -122,10 +122,16 @@ with_account = _declared(ViewRights(accounts=True))
 public = _declared(PUBLIC)
 
 
+def demand_copied(what: str) -> None:
+    """Of what no mirror has. Raises: PermissionDenied."""
+    if settings.MIRROR:
+        raise PermissionDenied(f"This is a mirror of {settings.MIRROR_OF}: its {what} are not copied.")
+
+
 def check(rights: ViewRights, person: Person) -> None:
     """Raises: PermissionDenied."""
-    if rights.administers and settings.MIRROR:
-        raise PermissionDenied(f"This is a mirror of {settings.MIRROR_OF}: its people and roles are not copied.")
+    if rights.administers:
+        demand_copied("people and roles")
     if rights.accounts and person.identity.remote:
         raise PermissionDenied(f"Your account is {settings.MIRROR_OF}'s: its mirror keeps none, and notifies nobody.")
     if rights.administers and not person.administers:

@@ -18,7 +18,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, Exists, Model, OuterRef, QuerySet
+from django.db.models import Count, Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -30,7 +30,7 @@ from claims.admission import ADMIN_ACCESS_LABEL, is_admin_namespace
 from claims.causes.causes import decode
 from claims.causes.next_steps import Topic, topic_of
 from claims.kinds.disruption_budgets import DISRUPTION_ALLOWED, SYNC_FAILED, PodDisruptionBudget
-from claims.models import AllocatedDevice, Claim, Pod, Reservation
+from claims.models import AllocatedDevice, Claim, Pod
 from dashboard.capacity.quotas import QuotaLine, may_read, read_quotas
 from dashboard.kit.forms import PageForm, code_input, plain, posted_from
 from dashboard.kit.guards import namespaced
@@ -41,12 +41,13 @@ from dashboard.kit.rendering import ListContext, PageContext, render_page, show_
 from dashboard.people.roles import GivenRole, may_ask, roles_of_accounts
 from dashboard.templatetags.kit import access_url, counted, namespace_url, page_url, person_url, yaml_url
 from dashboard.tools.objects import HistoryPage, asked, show_history
+from dashboard.workloads.claims import queries as claim_queries
 from dashboard.workloads.workloads.queries import workload_states
 from insight.meters import HELD
 from insight.start_estimates import QueuePlace, read_queue
 from inventory.meters import history
 from inventory.models import MeterBlock
-from inventory.reachability import unreachable_nodes
+from inventory.reachability import lost_nodes
 from manciple.access.kinds.service_accounts import SERVICE_ACCOUNT, ServiceAccount, TokenRequest, TokenRequestSpec
 from manciple.api import service_account_tokens, verbs
 from manciple.api.auditing import page_write
@@ -69,8 +70,6 @@ from scheduling.models import QueuedPod
 T = TypeVar("T")
 #: Pods in the order in which they are told.
 POD_STATES = ("Waiting", "Starting", "Running", "Unreachable", "Deleting", "Succeeded", "Failed", "Unknown")
-#: Claims likewise.
-CLAIM_STATES = ("Pending", "Reserved", "Allocated", "Deleting")
 #: Waiting pods that a namespace's page lists, the first in the queue.
 QUEUED = 10
 
@@ -145,8 +144,9 @@ def read_namespaces(person: Person, *, name: str = "") -> list[NamespaceHoldings
     stored = objects.list(kind(NAMESPACES)).items if not name else [objects.get(kind(NAMESPACES), "", name)]
     found = {one.name: one for one in stored if one is not None and person.sees(one.name)}
     chosen = {"namespace": name} if name else {}
-    pods = _pods(Pod.objects.restrict(person).filter(**chosen))
-    claims = _claims(Claim.objects.restrict(person).filter(**chosen))
+    now = datetime.now(UTC)
+    pods = _pods(Pod.objects.restrict(person).filter(**chosen), now)
+    claims = claim_queries.count_states_by_namespace(Claim.objects.restrict(person).filter(**chosen), now=now)
     given = AllocatedDevice.objects.restrict(person).filter(admin_access=False)
     given = given.filter(claim__namespace=name) if name else given
     by_class = _counted(given, "claim__namespace", "device_class")
@@ -161,7 +161,7 @@ def read_namespaces(person: Person, *, name: str = "") -> list[NamespaceHoldings
             ending=one in found and found[one].deleting,
             labels=dict(sorted(found[one].labels.items())) if one in found else {},
             devices=dict(sorted(devices[one].items(), key=lambda held: (-held[1], held[0]))),
-            claims={state: claims[one][state] for state in CLAIM_STATES if claims[one][state]},
+            claims={title: claims[one][state] for state, title in claim_queries.STATES.items() if claims[one][state]},
             pods={state: pods[one][state] for state in POD_STATES if pods[one][state]},
             causes=tuple(sorted(causes[one].items(), key=lambda cause: (-cause[1], cause[0].title))),
         )
@@ -175,9 +175,9 @@ def _counted(found: QuerySet[Model], *columns: str) -> Iterable[tuple[Any, ...]]
     return counted
 
 
-def _pods(found: QuerySet[Pod]) -> dict[str, Counter[str]]:
+def _pods(found: QuerySet[Pod], now: datetime) -> dict[str, Counter[str]]:
     pods: dict[str, Counter[str]] = defaultdict(Counter)
-    lost = found.filter(node_name__in=unreachable_nodes(datetime.now(UTC)))
+    lost = found.filter(node_name__in=lost_nodes(now))
     for rows, new, old in (
         (found.exclude(node_name="").exclude(pk__in=lost.values("pk")), "Starting", ""),
         (found.filter(node_name=""), "Waiting", ""),
@@ -188,16 +188,6 @@ def _pods(found: QuerySet[Pod]) -> dict[str, Counter[str]]:
             state = new if phase in NEW_PHASES else known if phase in FINISHED_PHASES else old or known
             pods[namespace]["Deleting" if deleting else state] += count
     return pods
-
-
-def _claims(found: QuerySet[Claim]) -> dict[str, Counter[str]]:
-    claims: dict[str, Counter[str]] = defaultdict(Counter)
-    reserved = Exists(Reservation.objects.filter(claim_id=OuterRef("pk")))
-    columns = ("namespace", "allocated", "reserved", "deleting")
-    for namespace, allocated, used, deleting, count in _counted(found.annotate(reserved=reserved), *columns):
-        state = "Deleting" if deleting else "Pending" if not allocated else "Reserved" if used else "Allocated"
-        claims[namespace][state] += count
-    return claims
 
 
 def _by_namespace(rows: Iterable[tuple[str, T, int]]) -> dict[str, Counter[T]]:

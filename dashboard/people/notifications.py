@@ -349,7 +349,7 @@ def what_of(rule: NotificationRule) -> str:
 
 def _scope_of(rule: NotificationRule) -> str:
     if rule.mine:
-        return "pods that you created"
+        return "what you created"
     return f"namespace {rule.namespace}" if rule.namespace else "everything that you see"
 
 

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from dashboard.kit import undo
 from dashboard.kit.forms import code_input, plain, posted_from
-from dashboard.kit.guards import authorizes
+from dashboard.kit.guards import authorizes, demand_copied
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.rendering import ListContext, PageContext, render_page, show_list
@@ -604,6 +604,7 @@ def _places(person: Person, everywhere: str, inside: str) -> list[str]:
 
 def _read(person: Person) -> list[HeldRole]:
     """Raises: PermissionDenied for whoever may list none."""
+    demand_copied("roles")
     found = read_roles(person)
     if not found and not person.may("list", roles.CLUSTER_ROLE.resource):
         raise PermissionDenied("You may not list roles: ask an administrator for one that may.")

@@ -10,7 +10,7 @@ from django.db.models import Case, Count, F, IntegerField, Value, When
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from dashboard.kit.guards import namespaced
+from dashboard.kit.guards import demand_copied, namespaced
 from dashboard.kit.lists import Filter, ListColumn, ListQuery, Natural, PageOfRows, Table, parameter, state_tabs
 from dashboard.kit.preferences import opens_as_usual
 from dashboard.kit.previews import Link
@@ -120,6 +120,7 @@ class AutoscalersContext(ListContext):
 @require_safe
 @opens_as_usual
 def list_autoscalers(request: HttpRequest) -> HttpResponse:
+    demand_copied("autoscalers")
     revision, query, person = latest_revision(), AutoscalerQuery.read(request), person_of(request)
     seen = Autoscaler.objects.restrict(person)
     rows = seen.filter(name__icontains=query.text) | seen.filter(target_name__icontains=query.text)
@@ -207,6 +208,7 @@ class AutoscalerPage:
 @namespaced()
 @require_safe
 def show_autoscaler(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+    demand_copied("autoscalers")
     revision, word = latest_revision(), f"Autoscaler {name}"
     person = demand_sight(request, namespace, word)
     row = Autoscaler.objects.restrict(person).filter(namespace=namespace, name=name).first()

@@ -13,10 +13,10 @@ from dashboard.templatetags.kit import page_url
 from manciple.people import Person
 from manciple.wire.quantity import whole
 from scheduling.allocator.problem import MAX_RESULTS
-from scheduling.rehearsal.workload import Changes
+from scheduling.rehearsal.workload import Changes, asked_of
 
 _CONSTRAINT = re.compile(r"(?P<entry>[^/:]+):(?P<number>[1-9]\d{0,2})")
-_WITHOUT = re.compile(r"(?P<request>[^/]+/[^/:]+):(?P<number>[1-9]\d{0,2})")
+_WITHOUT = re.compile(r"(?P<request>[^/]+/[^/:]+(?:/[^/:]+)?):(?P<number>[1-9]\d{0,2})")
 
 
 class QueryValues(Protocol):
@@ -35,6 +35,7 @@ def changes_of(query: QueryValues) -> Changes:
     count.ENTRY/REQUEST=4        with another number of devices
     unconstrained=ENTRY:2        without its second constraint; may be repeated
     attribute.ENTRY:2=NAME       with another attribute in its second constraint
+    Of an alternative REQUEST is REQUEST/ALTERNATIVE.
     anywhere=1                   without the pod's nodeSelector and required node affinity
     tolerate=devices             tolerating every taint of a device; tolerate=nodes: of nodes
     """
@@ -88,12 +89,7 @@ def as_text(changes: Changes) -> str:
 
 def meant(changes: Changes, claims: Mapping[str, ResourceClaim]) -> Changes:
     """Only what changes these claims (by entry): the form sends each class and count, also as they are."""
-    requests = {
-        f"{entry}/{request.name}": request.exactly
-        for entry, claim in claims.items()
-        for request in claim.spec.devices.requests
-        if request.exactly is not None
-    }
+    requests = {key: one for entry, claim in claims.items() for key, one in asked_of(claim, entry)}
     constraints = {
         (entry, index): one.match_attribute or one.distinct_attribute
         for entry, claim in claims.items()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -93,6 +94,8 @@ def shown_plan(plan: MovePlan, person: Person, *, url: str | None = None) -> Sho
                     budget=f"disruption budget {move.budget[0]} lets {move.budget[1]} go now" if move.budget else "",
                 )
             )
+    if settings.MIRROR:  # it makes none
+        url = ""
     others = _starts([one for one in plan.others if person.sees(one.namespace)])
     return ShownPlan(
         title=f"gang {plan.gang}" if plan.gang else f"{first.namespace}/{first.name}",
@@ -130,9 +133,9 @@ class MovePreview(ActionPreview):
 def move_pods(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     person = demand_sight(request, namespace, f"Pod {name}")
     revision, pod, error = latest_revision(), stored_pod(namespace, name), ""
+    if (request.method == "POST" or settings.MIRROR) and not person.may_somewhere("create", EVICTION):
+        raise denied(request, "evict pods", "create", EVICTION)
     if request.method == "POST":
-        if not person.may_somewhere("create", EVICTION):
-            raise denied(request, "evict pods", "create", EVICTION)
         error = _move(request, pod, request.POST.getlist("move"), person)
         if not error:
             return redirect(pod_url(namespace, name))

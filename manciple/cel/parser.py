@@ -345,6 +345,11 @@ def parse(source: str, *, without: str = "") -> Node:
     return tree
 
 
+def prepare() -> None:
+    """Build the parser, for which the first expression would wait."""
+    _parser("")
+
+
 _building = threading.Lock()
 
 

@@ -244,6 +244,7 @@ class Remote:
                 if response.status_code == httpx.codes.UNAUTHORIZED:
                     self._renewed(used)  # for the next attempt
                 raise self._refusal(path, response)
+            _note_clock(response)
             yield Watch(response)
 
     def _renewed(self, used: httpx.Client) -> bool:

@@ -1,6 +1,6 @@
 """What `manciple why`, `devices` and `mirror` have in common: kubectl's options, reading the cluster, failures.
 
-The lists are read by threads while Django is set up: the first is waiting, the second is work.
+The lists are read by threads while Django is set up, and stored as they come: the first is waiting, the others work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 
 from manciple.mirror import credentials, kubeconfig, listing, throwaway
-from manciple.mirror.client import READ_TIMEOUT, Remote
+from manciple.mirror.client import PARALLEL, READ_TIMEOUT, Remote
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.kubeconfig import Access, Choice
 from manciple.mirror.listing import Found, Wanted
@@ -33,12 +33,12 @@ def add_options(command: argparse.ArgumentParser, *, formats: Sequence[str] = ()
     kubectl.add_argument("-n", "--namespace", default="")
     kubectl.add_argument("--as", dest="acting_as", default="", metavar="USER")
     kubectl.add_argument("--as-group", dest="acting_groups", action="append", default=[], metavar="GROUP")
-    kubectl.add_argument("--request-timeout", type=_seconds, default=READ_TIMEOUT, metavar="SECONDS")
+    kubectl.add_argument("--request-timeout", type=seconds, default=READ_TIMEOUT, metavar="SECONDS")
     if formats:
         command.add_argument("-o", "--output", choices=formats, default="")
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     """`5`, `5s`: as kubectl takes them. Raises: ArgumentTypeError."""
     try:
         value = float(text.removesuffix("s"))
@@ -68,27 +68,31 @@ def access_of(options: argparse.Namespace) -> Access:
 def read(
     access: Access, sources: Sequence[Source], *, namespace: str, timeout: float, wanted: Wanted | None = None
 ) -> Found:
-    """Afterwards Django is set up, on an empty store. Raises: RemoteFailure."""
+    """Afterwards Django is set up, and the store of this process has what was found. Raises: RemoteFailure."""
     remote = Remote(credentials.complete(access), timeout=timeout)
     try:
-        with ThreadPoolExecutor(1) as pool:
-            reading = pool.submit(listing.read, remote, sources, namespace=namespace, wanted=wanted)
+        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="list") as pool:
+            beginning = pool.submit(listing.begin, pool, remote, sources, namespace=namespace, wanted=wanted)
             throwaway.prepare()
-            return reading.result()
+            found = beginning.result()
+            throwaway.fill(found)
+            return found
     finally:
         remote.close()
 
 
 def run(answer: Callable[[], str], options: argparse.Namespace) -> int:
     """Prints the answer; returns the exit status. Whoever reads it may stop before its end, as `head` does."""
+    status = 0
     try:
         print(printable(answer()), flush=True)
     except RemoteFailure as failure:
         tell(failure, options)
-        return FAILED
+        status = FAILED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more
-    return 0
+    throwaway.end(status)
+    return status
 
 
 def tell(failure: RemoteFailure, options: argparse.Namespace, *, whatever: bool = False) -> None:

@@ -6,7 +6,7 @@ from the kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -18,6 +18,7 @@ from manciple.mirror.listing import Found
 from manciple.mirror.received import Received, Unreadable
 from manciple.mirror.sources import CLAIM, CLASS, POD_GROUP, TAINT_RULE, KindState, Reach
 from manciple.store import objects
+from manciple.wire.base import ApiObject
 from manciple.wire.identity import SYSTEM
 from manciple.wire.resources import kind as kind_of
 
@@ -28,37 +29,45 @@ _ON_SINCE: Final[Mapping[str, tuple[int, int]]] = {"DRAExtendedResource": (1, 36
 _NOT_JUDGED: Final = ("DRAControlPlaneController", "DRAStructuredParametersDraft", "DRAClaimsDraft")
 
 
-def copy(found: Found) -> None:
-    """Into an empty store."""
-    extended = any(b'"extendedResourceName"' in bytes(one) for one in found.pages.get(CLASS.resource, ()))
-    gates.use(gates_of(found.version, found.gates, found.states.values(), extended=extended))
-    uids = set[str]()
-    for resource, state in found.states.items():
-        kind, unread = kind_of(resource), 0
-        read = dict[tuple[str, str], Received]()
-        for document in found.pages.pop(resource, ()):
-            try:
-                one = received.read(kind, state.version, bytes(document))
-            except Unreadable:
-                unread += 1
-                continue
-            if one.object.metadata.uid in uids:
-                unread += 1
-                continue
-            uids.add(one.object.metadata.uid)
-            read[one.object.key] = one
-        if unread:
-            found.note_unread(resource, unread)
-        if found.single is not None and found.single[0] is state.source:
-            with suppress(Unreadable):
-                one = received.read(kind, *found.single[1:])
-                read.setdefault(one.object.key, one)  # unless it was listed, too
-        with objects.writing(identity=SYSTEM) as writer:
+def copy(found: Found) -> Mapping[str, Sequence[ApiObject]]:
+    """Into an empty store, while the lists still come; returns all that is there, by resource.
+
+    Raises: RemoteFailure where nothing could be listed.
+    """
+    extended, uids = False, set[str]()
+    copied: dict[str, list[ApiObject]] = {}
+    with objects.writing(identity=SYSTEM) as writer:
+        for resource in found.arriving():
+            state, kind, unread = found.states[resource], kind_of(resource), 0
+            read = dict[tuple[str, str], Received]()
+            for document in found.pages.pop(resource, ()):
+                text = bytes(document)
+                extended = extended or (kind.resource == CLASS.resource and b'"extendedResourceName"' in text)
+                try:
+                    one = received.read(kind, state.version, text)
+                except Unreadable:
+                    unread += 1
+                    continue
+                if one.object.metadata.uid in uids:
+                    unread += 1
+                    continue
+                uids.add(one.object.metadata.uid)
+                read[one.object.key] = one
+            if unread:
+                found.note_unread(resource, unread)
+            if found.single is not None and found.single[0] is state.source:
+                with suppress(Unreadable):
+                    one = received.read(kind, *found.single[1:])
+                    read.setdefault(one.object.key, one)  # unless it was listed, too
             writer.adopt(objects.to_read((kind, read)), {})  # nothing is there: no need to look
-            for one in read.values():
-                writer.replicate(kind, one.object, one.document, author=one.author)
+            copied[resource] = [
+                writer.replicate(kind, one.object, one.document, author=one.author) for one in read.values()
+            ]
+        # What is written at the end goes by them.
+        gates.use(gates_of(found.version, found.gates, found.states.values(), extended=extended))
     missing = gaps_of(found.states, found.namespace)
     learn_from(lambda: missing)
+    return copied
 
 
 def gates_of(

@@ -29,9 +29,8 @@ def main(arguments: Sequence[str]) -> int:
         access = command.access_of(options)
         namespace = options.namespace or access.namespace
         found = command.read(access, DEVICES, namespace=namespace, timeout=options.request_timeout)
-        from manciple.mirror import copying, device_table  # noqa: PLC0415 - Django is set up by now
+        from manciple.mirror import device_table  # noqa: PLC0415 - Django is set up by now
 
-        copying.copy(found)
         table = device_table.read(found, device_class=options.device_class, node=options.node)
         if options.output == "json":
             return json.dumps(table.document(), indent=2)

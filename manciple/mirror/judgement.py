@@ -28,7 +28,7 @@ def gaps_of_mirror() -> Sequence[Gap]:
 
 
 def _gaps(states: Mapping[str, KindState], namespace: str) -> Iterator[Gap]:
-    resources = dict.fromkeys((*states, *(source.resource for source in WHY)))
+    resources = dict.fromkeys((*(source.resource for source in WHY), *states))  # what says most comes first
     for resource in resources:
         state = states.get(resource)
         if state is None:

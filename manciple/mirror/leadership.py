@@ -55,6 +55,7 @@ class Leadership:
         self._make = make
         self._stopping, self._term = threading.Event(), threading.Event()
         self._replicator: Replicator | None = None
+        self._copies = False
         self._seen_at = time.monotonic()
         #: until when nothing is waited for that another process has to copy: the last wait was in vain
         self._late_until = 0.0
@@ -94,6 +95,11 @@ class Leadership:
         return True
 
     @property
+    def is_current(self) -> bool:
+        """Whether this process copies the cluster, and has listed it."""
+        return self._copies and self.has_listed
+
+    @property
     def is_stuck(self) -> bool:
         return time.monotonic() - self._seen_at > STUCK_AFTER
 
@@ -116,12 +122,12 @@ class Leadership:
         if self._stopping.is_set():
             return
         log.info("this process copies the cluster")
-        _leads.value = True
+        _leads.value = self._copies = True
         try:
             self._replicator.run(self._term, may_write=self._still_leads)
         finally:
             self._term.set()
-            _leads.value = False
+            _leads.value = self._copies = False
         if not self._stopping.is_set():
             log.warning("the session of the database that held the lock is gone: another process copies the cluster")
 

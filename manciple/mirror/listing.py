@@ -1,8 +1,9 @@
 """What a cluster has, as far as the kubeconfig's user may list it, and what may not be read.
 
-    found = read(remote, WHY, namespace="team-a")
-    found.states["pods"]        # Listed everywhere, in one namespace only, forbidden, ...
-    found.pages["pods"]         # raw lists in the version that was read
+    found = begin(pool, remote, WHY, namespace="team-a")
+    for resource in found.arriving():
+        found.states[resource]  # Listed everywhere, in one namespace only, forbidden, ...
+        found.pages[resource]   # raw lists in the version that was read
 
 Discovery says which versions are served; of those we know, the first is read. Lists come in pages and compressed. A
 kind that may not be listed everywhere is listed in the namespace. A kind that the server does not have is empty; one
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -37,10 +38,14 @@ _GATE = re.compile(r'name="(?P<name>[A-Za-z0-9]+)".*} (?P<on>[01])')
 # What was found -------------------------------------------------------------------------------------------------------
 
 
+Listed = tuple[KindState, list[msgspec.Raw]]
+
+
 @dataclass(slots=True)
 class Found:
     """By resource. namespace: where what may not be listed everywhere was listed; single: an object that was read by
     its name, where its kind may not be listed. gates: what the server says of its feature gates, where it does.
+    coming, about: what is still being read: lists, and the version with the gates.
     """
 
     namespace: str
@@ -49,6 +54,21 @@ class Found:
     single: tuple[Source, str, bytes] | None = None
     version: str = ""  # of the server: "v1.34.1"
     gates: Mapping[str, bool] = field(default_factory=dict)
+    coming: dict[str, Future[Listed]] = field(default_factory=dict)
+    about: tuple[Future[str], Future[Mapping[str, bool]]] | None = None
+
+    def arriving(self) -> Iterator[str]:
+        """The resources, each once its list is there; at the end everything is. Raises: RemoteFailure."""
+        yield from [*self.states]
+        while self.coming:
+            resource = next(iter(self.coming))
+            self.states[resource], self.pages[resource] = self.coming.pop(resource).result()
+            yield resource
+        if self.about is not None:
+            version, gates = self.about
+            self.version, self.gates, self.about = version.result(), gates.result(), None
+        if self.states and all(state.reach is Reach.FAILED for state in self.states.values()):
+            raise RemoteFailure(next(iter(self.states.values())).detail)
 
     def note_unread(self, resource: str, count: int) -> None:
         self.states[resource] = replace(self.states[resource], unread=count)
@@ -89,21 +109,28 @@ _lists, _named = msgspec.json.Decoder(_List), msgspec.json.Decoder(_Names)
 _anything: Callable[[bytes], Any] = msgspec.json.Decoder(Any).decode
 
 
-def read(remote: Remote, sources: Sequence[Source], *, namespace: str, wanted: Wanted | None = None) -> Found:
-    """Raises: RemoteFailure where `wanted` does not exist or may not be read, or the server cannot be reached."""
+def begin(
+    pool: Executor, remote: Remote, sources: Sequence[Source], *, namespace: str, wanted: Wanted | None = None
+) -> Found:
+    """What comes while threads of `pool` list.
+
+    Raises: RemoteFailure where `wanted` does not exist or may not be read, or the server cannot be reached.
+    """
     found = Found(namespace)
+    found.about = pool.submit(software_version, remote), pool.submit(reported_gates, remote)
+    served = discovered(remote)
+    if wanted is not None:
+        found.single = (wanted.source, *_object(remote, wanted, served))
+    found.coming = {one.resource: pool.submit(_listed, remote, one, served(one), namespace) for one in sources}
+    return found
+
+
+def read(remote: Remote, sources: Sequence[Source], *, namespace: str, wanted: Wanted | None = None) -> Found:
+    """All of it. Raises: RemoteFailure, as `begin` and `Found.arriving`."""
     with ThreadPoolExecutor(PARALLEL, thread_name_prefix="list") as pool:
-        version = pool.submit(software_version, remote)
-        gates = pool.submit(reported_gates, remote)
-        served = discovered(remote)
-        if wanted is not None:
-            found.single = (wanted.source, *_object(remote, wanted, served))
-        listings = {one: pool.submit(_listed, remote, one, served(one), namespace) for one in sources}
-        for source, listing in listings.items():
-            found.states[source.resource], found.pages[source.resource] = listing.result()
-        found.version, found.gates = version.result(), gates.result()
-    if all(state.reach is Reach.FAILED for state in found.states.values()):
-        raise RemoteFailure(next(iter(found.states.values())).detail)
+        found = begin(pool, remote, sources, namespace=namespace, wanted=wanted)
+        for _ in found.arriving():
+            pass
     return found
 
 
@@ -202,9 +229,7 @@ def _close_to(remote: Remote, wanted: Wanted, path: str) -> str:
     return f"name another namespace with -n, or see `kubectl get {plural} -n {wanted.namespace}`"
 
 
-def _listed(
-    remote: Remote, source: Source, versions: Sequence[str], namespace: str
-) -> tuple[KindState, list[msgspec.Raw]]:
+def _listed(remote: Remote, source: Source, versions: Sequence[str], namespace: str) -> Listed:
     state = KindState(source, Reach.ABSENT, detail="the server does not have it")
     for version in versions:
         try:
@@ -243,9 +268,10 @@ def _all_pages(remote: Remote, path: str) -> list[msgspec.Raw]:
     return items
 
 
-def pages(remote: Remote, path: str) -> Iterator[ListedPage]:
-    """A list of one moment. Raises: RemoteFailure."""
-    params, is_first = {"limit": str(PAGE)}, True
+def pages(remote: Remote, path: str, *, selector: str = "") -> Iterator[ListedPage]:
+    """A list of one moment. selector: of labels; "" for all. Raises: RemoteFailure."""
+    wanted = {"labelSelector": selector} if selector else {}
+    params, is_first = {**wanted, "limit": str(PAGE)}, True
     while True:
         try:
             page = decoded(_lists.decode, remote.get(path, params))
@@ -255,9 +281,9 @@ def pages(remote: Remote, path: str) -> Iterator[ListedPage]:
             if failure.code != GONE or "continue" not in params:
                 raise
             # The state that the pages were of is gone: all in one.
-            params, is_first = {}, True
+            params, is_first = wanted, True
             continue
         yield ListedPage(page.items or (), page.metadata.resource_version or "", is_first)
         if not page.metadata.continue_:
             return
-        params, is_first = {"limit": str(PAGE), "continue": page.metadata.continue_}, False
+        params, is_first = {**wanted, "limit": str(PAGE), "continue": page.metadata.continue_}, False

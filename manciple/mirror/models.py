@@ -128,6 +128,48 @@ class GuardFinding(models.Model):
         return self.message
 
 
+class SteeredPod(models.Model):
+    """A pod that steering chooses the node of; the row stays as long as the pod (`manciple.mirror.steering`)."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting"  #: no node takes it yet
+        DECIDED = "decided"  #: `node` is to be nominated
+        NOMINATED = "nominated"  #: its gate is to be removed
+        RELEASED = "released"  #: its scheduler may place it
+        FOLLOWED = "followed"  #: it was placed on `node`
+        ELSEWHERE = "elsewhere"  #: on another one
+        LET_GO = "let-go"  #: its gate was removed without a nomination
+        REFUSED = "refused"  #: the cluster refused what was written
+
+    pod_uid = models.CharField(max_length=UID, primary_key=True)
+    namespace = models.CharField(max_length=LABEL)
+    name = models.CharField(max_length=NAME)
+    #: the gang whose pods are nominated together; "" for a pod by itself
+    group = models.CharField(max_length=NAME + LABEL + 1)
+    state = models.CharField(max_length=16, choices=State.choices)
+    #: that was chosen; ""
+    node = models.CharField(max_length=NAME)
+    #: the copy's revision of the pod, and of everything, that the choice was made on
+    pod_revision = models.BigIntegerField()
+    revision = models.BigIntegerField()
+    #: when its time limit ends
+    ends_at = models.DateTimeField()
+    #: when the state was entered, or the choice confirmed
+    at = models.DateTimeField()
+    #: when the node was nominated
+    nominated_at = models.DateTimeField(null=True)
+    #: by its scheduler; "" so far
+    placed_on = models.CharField(max_length=NAME)
+    #: what the cluster said against it
+    message = models.TextField()
+
+    class Meta:
+        indexes = [models.Index(fields=["state"], name="steered_pod_state")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}: {self.state}"
+
+
 def is_earlier(version: str, other: str) -> bool:
     """Whether a version of an object, or of its resource, comes before another. Kubernetes has promised since 1.35 that
     they are numbers; nothing is known of others.

@@ -103,7 +103,7 @@ class OwnRights(ClusterRights):
             answer = self._remote.send(
                 "POST", PATH, body=msgspec.json.encode(review), headers=headers, timeout=PATIENCE
             )
-            status = msgspec.json.decode(answer.content, type=_Reviewed).status
+            status = msgspec.json.decode(answer.content, type=Reviewed).status
         except ApiError as refusal:
             return Decision(False, refusal.message), FRESH
         except (RemoteFailure, msgspec.MsgspecError) as failure:
@@ -118,7 +118,7 @@ class _ReviewStatus(msgspec.Struct):
     reason: str = ""
 
 
-class _Reviewed(msgspec.Struct):
+class Reviewed(msgspec.Struct):
     status: _ReviewStatus
 
 

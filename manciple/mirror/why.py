@@ -41,9 +41,8 @@ def main(arguments: Sequence[str]) -> int:
         if namespace and options.namespace not in ("", namespace):
             raise RemoteFailure(f"the namespace is given twice: {namespace} and {options.namespace}")
         found = command.read(access, WHY, namespace=wanted.namespace, timeout=options.request_timeout, wanted=wanted)
-        from manciple.mirror import copying, explaining  # noqa: PLC0415 - Django is set up by now
+        from manciple.mirror import explaining  # noqa: PLC0415 - Django is set up by now
 
-        copying.copy(found)
         reply = explaining.explain(found, wanted)
         if options.output == "json":
             return json.dumps(explaining.document(reply), indent=2)

@@ -39,7 +39,7 @@ def fresh(names: Collection[str], known: Collection[int]) -> Mapping[str, Sequen
         told = one.notification
         if not sight.may_tell(told):
             continue
-        told_as = {"id": one.pk, "title": told.title, "text": told.text, "path": told.path}
+        told_as = {"id": one.pk, "title": told.title, "text": told.details, "path": told.path}
         found.setdefault(told.person.get_username(), []).append(told_as)
     shown = [row["id"] for told in found.values() for row in told]
     due = Delivery.objects.filter(pk__in=shown, state=Delivery.State.DUE)

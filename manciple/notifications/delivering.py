@@ -109,14 +109,20 @@ def message_of(notification: Notification) -> Message:
     return Message(
         id=f"notification-{notification.pk}",
         happening=notification.happening,
-        title=notification.title,
-        text=notification.text,
+        title=_plain(notification.title),
+        text=_plain(notification.text),
+        details=_plain(notification.details),
         url=f"{base}{notification.path}",
         at=notification.at,
         key=f"manciple/{urlsplit(base).netloc}/{notification.closes_id or notification.pk}",
         over=notification.closes_id is not None,
         unsubscribe=link,
     )
+
+
+def _plain(text: str) -> str:
+    """Receivers show backticks as they stand."""
+    return text.replace("`", "")
 
 
 def _sent(work: Dispatch) -> Attempt:

@@ -121,6 +121,11 @@ class Notification(models.Model):
     def __str__(self) -> str:
         return self.title
 
+    @property
+    def details(self) -> str:
+        """What the text says that the title does not."""
+        return "" if self.text == self.title else self.text.removeprefix(f"{self.title}. ")
+
 
 class Alarm(models.Model):
     """Something that was found to be wrong with the cluster, from when to when (`insight.notifications`).

@@ -33,8 +33,8 @@ MOST_IN_AN_HOUR = 60
 TOO_MANY = f"more than {MOST_IN_AN_HOUR} notifications within an hour"
 #: How long a notification gathers: after the last thing that joined it, and at most.
 QUIET, LONGEST = timedelta(seconds=10), timedelta(minutes=5)
-#: Lines of one text, more are counted; and characters of a line.
-LINES, LINE = 10, 500
+#: Lines of one text, more are counted; and characters of a line, and of a title.
+LINES, LINE, TITLE = 10, 500, 200
 #: That something is over comes so long after that it began, so that no receiver gets the two in the wrong order: an
 #: attempt that is under way has ended by then.
 AFTERWARDS = timedelta(seconds=15)
@@ -46,17 +46,24 @@ TEST = "test"
 class NewsItem:
     """One thing that happened. subject: what nobody is told twice; line: for a person; path: of the page that shows it.
 
-    namespace: whoever does not see it is not told; "" for what belongs to none. author: who created the pod or Job. at:
-    when it happened, where rules that are younger do not ask for it.
+    detail: sentences for whoever reads on, which are left out once it is over. among: the page that shows it among
+    others, where that is not its happening's. namespace: whoever does not see it is not told; "" for what belongs to
+    none. author: who created the pod or Job. at: when it happened, where rules that are younger do not ask for it.
     """
 
     happening: str
     subject: str
     line: str
     path: str
+    detail: str = ""
+    among: str = ""
     namespace: str = ""
     author: str = ""
     at: datetime | None = None
+
+    @property
+    def text(self) -> str:
+        return f"{self.line}. {self.detail}" if self.detail else self.line
 
 
 def note(rule: NotificationRule, news: Sequence[NewsItem], *, title: str, path: str, now: datetime) -> int:
@@ -73,9 +80,11 @@ def note(rule: NotificationRule, news: Sequence[NewsItem], *, title: str, path: 
     )
     known = made.text.splitlines()[: min(made.count, LINES)]
     made.count += len(fresh)
-    made.text = text_of([*known, *(one.line for one in fresh)], count=made.count)
-    made.title = (made.text if made.count == 1 else title.format(count=f"{made.count:,}"))[:200]
-    made.path = fresh[0].path if made.count == 1 else path
+    made.text = text_of([*known, *(one.text for one in fresh)], count=made.count)
+    if made.count == 1:
+        made.title, made.path = on_one_line(fresh[0].line)[:TITLE], fresh[0].path
+    else:
+        made.title, made.path = title.format(count=f"{made.count:,}"), fresh[-1].among or path
     made.namespaces = sorted({*made.namespaces, *(one.namespace for one in fresh)} - {""})
     if gathering is None:
         made.gathers_until = now + QUIET
@@ -142,8 +151,8 @@ def _close(told: Notification, *, quietly: bool, now: datetime) -> bool:
         person_id=told.person_id,
         rule=told.rule,
         happening=told.happening,
-        title=f"Over: {told.title}"[:200],
-        text=f"Over: {told.text}",
+        title=f"Over: {told.title}"[:TITLE],
+        text=f"Over: {told.title if told.count == 1 else told.text}",
         path=told.path,
         namespaces=told.namespaces,
         at=now,
@@ -188,10 +197,13 @@ def plan(
 
 def text_of(lines: Sequence[str], *, count: int) -> str:
     """A line each; of many, the first. count: of all of them, `lines` included."""
-    on_one_line = [" ".join(line.split()) for line in lines[:LINES]]
-    shown = [line if len(line) <= LINE else f"{line[: LINE - 1]}…" for line in on_one_line]
+    shown = [line if len(line) <= LINE else f"{line[: LINE - 1]}…" for line in map(on_one_line, lines[:LINES])]
     rest = count - len(shown)
     return "\n".join([*shown, *([f"and {rest:,} more"] if rest else [])])
+
+
+def on_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def prune(now: datetime) -> int:

@@ -46,6 +46,8 @@ _ENDLESS = (Happening.POD_STARTED, Happening.JOB_ENDED)
 class Message:
     """What goes out. id: the same at each attempt; unsubscribe: a link that ends the rule's mails, "" of a test.
 
+    details: what the text says that the title does not.
+
     key: the same in the message that something is wrong and in the one that it is over, and different from all others
     of all installations. over: which of the two this is.
     """
@@ -56,6 +58,7 @@ class Message:
     text: str
     url: str
     at: datetime
+    details: str = ""
     key: str = ""
     over: bool = False
     unsubscribe: str = ""
@@ -115,8 +118,8 @@ def _slack(message: Message) -> dict[str, Any]:
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": {"type": "plain_text", "text": _cut(message.title, _SLACK_HEADER), "emoji": False}}
     ]
-    if message.text != message.title:
-        text = {"type": "plain_text", "text": _cut(message.text, _SLACK_TEXT), "emoji": False}
+    if message.details:
+        text = {"type": "plain_text", "text": _cut(message.details, _SLACK_TEXT), "emoji": False}
         blocks.append({"type": "section", "text": text})
     link = {"type": "mrkdwn", "text": f"<{_escaped_for_slack(message.url)}|Open in Manciple>"}
     blocks.append({"type": "context", "elements": [link]})
@@ -129,8 +132,7 @@ def _escaped_for_slack(text: str) -> str:
 
 def _teams(message: Message) -> dict[str, Any]:
     """Runs of text, because text blocks are read as Markdown."""
-    lines = message.text.splitlines() if message.text != message.title else []
-    body = [_run(message.title, weight="Bolder", size="Medium"), *(_run(line) for line in lines)]
+    body = [_run(message.title, weight="Bolder", size="Medium"), *map(_run, message.details.splitlines())]
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",

@@ -227,6 +227,12 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
             _program("manciple.processes.mirror"),
             "manciple.processes.mirror",
         ),
+        Verb(
+            "end_gates",
+            "removes the gates of steered pods that were left at them",
+            _program("manciple.mirror.steering.end_gates"),
+            "manciple.mirror.steering.end_gates",
+        ),
     ),
     "Nodes and drivers": (
         Verb(
@@ -343,10 +349,10 @@ def kubectl_plugin() -> int:
     """`kubectl-manciple`, which `kubectl manciple` runs: the verbs that look into a cluster."""
     own = {verb.name: verb for verb in VERBS["Look into a Kubernetes cluster"]}
     words = sys.argv[1:]
-    if words and words[0] in own:
+    if words and words[0].replace("-", "_") in own:
         return main(words)
     asks = not words or words[0] in ("help", "--help", "-h")
-    lines = ["usage: kubectl manciple VERB ...", "", *(f"  {name.ljust(8)} {verb.does}" for name, verb in own.items())]
+    lines = ["usage: kubectl manciple VERB ...", "", *(f"  {name.ljust(9)} {verb.does}" for name, verb in own.items())]
     print("\n".join(lines), file=sys.stdout if asks else sys.stderr)
     return 0 if asks else 2
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,8 @@ from manciple.mirror.guard import options as guard_options
 from manciple.mirror.guard.options import GuardOptions
 from manciple.mirror.kubeconfig import Access
 from manciple.mirror.sources import COPIED, KindState, Reach
+from manciple.mirror.steering import options as steering_options
+from manciple.mirror.steering.options import SteeringOptions
 from manciple.processes import database_file, home
 from manciple.refusals import StartRefused
 
@@ -45,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="manciple mirror",
         description="A copy of a Kubernetes cluster with the dashboard, on this machine and for you alone; or in the "
-        "cluster, for its users. It only reads, unless --act is given.",
+        "cluster, for its users. It only reads, unless --act or --steer is given.",
     )
     made.add_argument(
         "--port",
@@ -75,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
         "--audience", action="append", default=[], metavar="NAME", help="of tokens (default: the API server's)"
     )
     guard_options.add_options(made)
+    steering_options.add_options(made)
     command.add_options(made)
     return made
 
@@ -83,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     """Raises: StartRefused, ConfigurationRefused."""
     options = parser().parse_args(arguments)
     try:
-        return _run(options)
+        return _run(options, arguments)
     except RemoteFailure as failure:
         if options.in_cluster:
             print(f"error: {command.printable(str(failure))}", file=sys.stderr)
@@ -92,26 +96,30 @@ def main(arguments: Sequence[str]) -> int:
         return command.FAILED
 
 
-def _run(options: argparse.Namespace) -> int:
+def access_found(options: argparse.Namespace) -> Access:
+    """As the kubeconfig or the pod has it. Raises: RemoteFailure."""
     choice = command.choice_of(options)
+    if options.in_cluster:
+        return replace(kubeconfig.of_pod(choice), context=choice.context or UNNAMED)
+    return kubeconfig.read(choice)
 
-    def found() -> Access:
-        if options.in_cluster:
-            return replace(kubeconfig.of_pod(choice), context=choice.context or UNNAMED)
-        return kubeconfig.read(choice)
 
-    def access_now() -> Access:
-        return credentials.complete(found())
+def access_now(options: argparse.Namespace) -> Access:
+    """With what a credential plugin prints now. Raises: RemoteFailure."""
+    return credentials.complete(access_found(options))
 
+
+def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     if bool(options.tls_cert) != bool(options.tls_key):
         raise StartRefused("--tls-cert and --tls-key belong together")
-    access = found()
+    access = access_found(options)
     context = folders.context_name(access)
-    folder = Folder(read(HOME, default=folders.default(access, choice)))
+    folder = Folder(read(HOME, default=folders.default(access, command.choice_of(options))))
     with folder.taken(context, access.cluster.server) as mark:
         complete = credentials.complete(access)
-        remote = Remote(complete, timeout=options.request_timeout, renew=access_now)
-        guard, for_guard = GuardOptions.of(options), Remote(complete, timeout=GUARD_TIMEOUT, renew=access_now)
+        renew = partial(access_now, options)
+        remote = Remote(complete, timeout=options.request_timeout, renew=renew)
+        guard, for_guard = GuardOptions.of(options), Remote(complete, timeout=GUARD_TIMEOUT, renew=renew)
         try:
             with ThreadPoolExecutor(1) as pool:
                 asked = pool.submit(_features, remote)
@@ -124,7 +132,9 @@ def _run(options: argparse.Namespace) -> int:
                 remote, folder, mark, namespace=namespace, entrance=entrance(options, remote, context)
             )
             if guard.mode:
-                system.guarded(guard, for_guard)
+                system.guarded(guard, for_guard, arguments)
+            if (steering := SteeringOptions.of(options)).is_on:
+                system.steered(steering)
             system.run(features)
         finally:
             remote.close()

@@ -123,7 +123,7 @@ class Laptop:
         listeners.add(self._api, tls=tls)
 
     def words(self, url: str) -> Sequence[str]:
-        does = f"What you do on its pages is done in {settings.MIRROR_OF}" if self.acts else "It only reads"
+        does = f"What you do on its pages is done in {settings.MIRROR_OF}" if self.acts else "Its pages only read"
         return (
             f"{does}, and it listens on this machine alone.",
             "",
@@ -182,7 +182,7 @@ class InCluster:
 
     def words(self, url: str) -> Sequence[str]:
         plain = not url.startswith("https:") and not self._address.is_loopback
-        does = f"What its users do is done in {settings.MIRROR_OF}" if self.acts else "It only reads"
+        does = f"What its users do is done in {settings.MIRROR_OF}" if self.acts else "Its pages only read"
         return (
             f"{does}. Users sign in at {url} with a token of the cluster.",
             *(["Tokens are sent in the clear unless something in front of it ends TLS."] if plain else []),

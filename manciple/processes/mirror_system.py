@@ -5,7 +5,7 @@
  3. take over the features of the cluster, and copy it (`manciple.mirror.leadership`, a thread)
  4. serve; /readyz answers 200 once the cluster was listed, or at once where an earlier copy can be shown
  5. from then on, have the copy followed: by the worker, with the controllers that run in a mirror, by open pages, and
-    by the guard (`mirror_guard`) where it is wanted
+    by the guard (`mirror_guard`) and steering (`mirror_steering`) where they are wanted
 
 No node, no standing object and no demo: nothing is here that the cluster does not have. A mirror that acts sends what
 its pages write to the cluster, with the kubeconfig's credential (`manciple.mirror.acting`).
@@ -18,7 +18,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -54,11 +54,13 @@ from manciple.mirror.models import RemoteStatus
 from manciple.mirror.replicator import Replicator
 from manciple.mirror.sources import COPIED, NAMESPACE, Reach
 from manciple.mirror.standing import KindStanding
+from manciple.mirror.steering.options import SteeringOptions
 from manciple.processes import accounts, embedded_worker
 from manciple.processes.home import Home
 from manciple.processes.listeners import Listeners, warm
 from manciple.processes.mirror_entrances import Entrance
 from manciple.processes.mirror_guard import MirrorGuard
+from manciple.processes.mirror_steering import MirrorSteering
 from manciple.refusals import StartRefused
 from manciple.store import objects
 from manciple.store.event_log import Tail
@@ -138,6 +140,7 @@ class MirrorSystem:
         self._folder, self._mark, self._home = folder, mark, Home(folder.path)
         self._context, self._entrance, self._remote = mark.context, entrance, remote
         self._guard: MirrorGuard | None = None
+        self._steering: MirrorSteering | None = None
         self._stopping = threading.Event()
         self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
         self._namespace = namespace
@@ -146,9 +149,13 @@ class MirrorSystem:
         )
         self._copying = threading.Thread(target=self._leadership.run, name="mirror", daemon=True)
 
-    def guarded(self, options: GuardOptions, remote: Remote) -> None:
-        """With the guard. remote: one that gives up soon. Raises: StartRefused."""
-        self._guard = MirrorGuard(options, remote, folder=self._home.path)
+    def guarded(self, options: GuardOptions, remote: Remote, arguments: Sequence[str]) -> None:
+        """With the guard. remote: one that gives up soon. arguments: of the command. Raises: StartRefused."""
+        self._guard = MirrorGuard(options, remote, folder=self._home.path, arguments=arguments)
+
+    def steered(self, options: SteeringOptions) -> None:
+        """With steering."""
+        self._steering = MirrorSteering(options, self._remote, self._leadership, context=self._context)
 
     def run(self, features: Mapping[str, bool]) -> None:
         """features: of the cluster, as far as it answers. Raises: StartRefused."""
@@ -161,6 +168,8 @@ class MirrorSystem:
         if features:  # it answers
             refuse_another_cluster(self._remote, self._folder.path)
             gates.use(features)
+            if self._steering is not None:
+                self._steering.demand_rights()
         rights = self._entrance.rights(self._remote, self._namespace)
         mirrored.ask_for_owner(rights)
         if self._entrance.acts:
@@ -209,6 +218,8 @@ class MirrorSystem:
 
         A first copy is complete by then: all of its objects would be news to them, one after the other.
         """
+        if self._steering is not None:
+            following.enter_context(self._steering.running())
         following.enter_context(embedded_worker.running())
         if self._guard is not None:
             following.enter_context(self._guard.running())
@@ -314,6 +325,7 @@ class MirrorSystem:
             *_missing(standing.kinds().values()),
             *self._entrance.lacks(self._remote),
             *([self._guard.description] if self._guard else []),
+            *([self._steering.description] if self._steering else []),
             f"Kept in {self._folder.path}. Stop with Ctrl-C.",
         ]
         print(printable("\n".join(lines)), flush=True)

@@ -636,16 +636,22 @@ class LocalLog:
         self._sharing: dict[str, Share] = {}
         #: the document's hash -> its value; the revision in it vouches that it is the one
         self._decoded: WeakValueDictionary[int, ApiObject] = WeakValueDictionary()
+        #: resource -> its listing, where `keep` was called
+        self._kept: dict[str, tuple[int, Sequence[ApiObject]]] = {}
 
     def share(self, resource: str, share: Share) -> None:
         """`share` gives an equal object, made of parts that others have too; called for each that is decoded."""
         self._sharing[resource] = share
 
-    def share_nothing(self) -> None:
-        """For a process that ends at once: sharing saves memory, and takes time."""
-        self._sharing.clear()
+    def keep(self, written: Mapping[str, Iterable[ApiObject]]) -> None:
+        """All objects of these resources, as they were just written: for a process that writes once and ends."""
+        revision = latest_revision()
+        for resource, objects in written.items():
+            self._kept[resource] = revision, sorted(objects, key=lambda one: one.key)
 
     def list(self, resource: str) -> tuple[int, Iterator[ApiObject]]:
+        if (kept := self._kept.get(resource)) is not None:
+            return kept[0], iter(kept[1])
         revision, latest = sql.latest_writes(resource)
         return revision, self._read(registry.by_resource(resource), revision, latest)
 

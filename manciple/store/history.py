@@ -203,10 +203,11 @@ def namespaces_with(resource: str) -> list[str]:
 def last_change(resource: str, fields: Mapping[str, str], *, after: int) -> datetime | None:
     """When an object of `resource` with these selectable fields last came, changed or went, above revision `after`.
 
-    None where the log does not say. Reads every entry above `after`: for a page that asks seldom.
+    None where the log does not say, as of what a listing of another cluster found. Reads every entry above `after`: for
+    a page that asks seldom.
     """
-    statement = "SELECT MAX(created_at) FROM store_event WHERE revision > %s AND resource = %s"
-    parameters: list[Any] = [after, resource]
+    statement = "SELECT MAX(created_at) FROM store_event WHERE revision > %s AND resource = %s AND actor NOT LIKE %s"
+    parameters: list[Any] = [after, resource, f"%{records.OF_LISTING}%"]
     for name, value in fields.items():
         statement += " AND fields LIKE %s"
         written = records.dump({name: value})[1:-1]
@@ -230,11 +231,18 @@ class PastState:
     previous: int | None
 
 
-def last_written(kind: Kind, namespace: str = "", *, names: frozenset[str] | None = None) -> dict[str, datetime]:
-    """When each object of the namespace (or only those of `names`) was last written. One query."""
+def last_written(
+    kind: Kind, namespace: str = "", *, names: frozenset[str] | None = None, seen: bool = False
+) -> dict[str, datetime]:
+    """When each object of the namespace (or only those of `names`) was last written. One query.
+
+    seen: without those that a listing of another cluster found, which does not say when that was.
+    """
     found = StoredObject.objects.filter(resource=kind.resource, namespace=namespace)
     if names is not None:
         found = found.filter(name__in=names)
+    if seen:
+        found = found.exclude(event__actor__contains=records.OF_LISTING)
     return dict(found.values_list("name", "event__created_at"))
 
 

@@ -453,6 +453,10 @@ def by_manager(name: str, recorded: bool = False, found: bool = False) -> str:
     return dumped(Note(manager=clean(name), recorded=recorded, found=found))
 
 
+#: What stands in the notes of entries whose time is that of a listing; strings in JSON cannot have it.
+OF_LISTING = '"found":true'
+
+
 def is_of_copy(note: str) -> bool:
     """Whether the entry with this note was copied from another cluster."""
     return note.startswith('{"manager":')

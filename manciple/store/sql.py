@@ -82,9 +82,13 @@ def pipelined() -> AbstractContextManager[None]:
 
 
 def commit_pipelined() -> AbstractContextManager[None]:
-    """On PostgreSQL, the same for the last statements of an outermost transaction, with COMMIT behind them."""
+    """On PostgreSQL, the same for the last statements of an outermost transaction, with COMMIT behind them. Within
+    `pipelined`, what fails is raised at its end.
+    """
     if not on_postgresql():
         return nullcontext()
+    if _is_pipelined():
+        return _commit_behind()
     committing: Any = connection  # of `manciple.postgresql`
     pipeline: AbstractContextManager[None] = committing.commit_pipelined()
     return pipeline
@@ -95,6 +99,12 @@ def _pipeline() -> Iterator[None]:
     connection.ensure_connection()
     with connection.wrap_database_errors, connection.connection.pipeline():
         yield
+
+
+@contextmanager
+def _commit_behind() -> Iterator[None]:
+    yield
+    execute("COMMIT")
 
 
 #: Parameters of one statement whose text psycopg parses once, and keeps (MAX_CACHED_STATEMENT_PARAMS).

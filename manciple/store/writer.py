@@ -519,7 +519,7 @@ class Writer:
         with together() if few else nullcontext(), sql.gathered() if few else nullcontext():
             self._flushed_at = at = self._sources.now()
             self.end_offset = append_events(self._events, at, after=self.end_offset)
-            store_objects(changes)
+            store_objects(changes, first=self._events[0].revision == 1)
             _project(changes, at)
             sql.move_counter(self.revision, end_offset=self.end_offset, policy=max(self._policy_changes, default=None))
         return True
@@ -768,8 +768,11 @@ def _event_row(event: NewEvent, created_at: datetime, end_offset: int) -> tuple[
     )
 
 
-def store_objects(changes: Sequence[NetChange]) -> None:
-    """Bring the live objects and their owner links up to what `changes` say. Deletions first: names may be reused."""
+def store_objects(changes: Sequence[NetChange], *, first: bool = False) -> None:
+    """Bring the live objects and their owner links up to what `changes` say. Deletions first: names may be reused.
+
+    first: the store was empty.
+    """
     deleted = [change for change in changes if change.type == "DELETED"]
     added = [change for change in changes if change.type == "ADDED"]
     modified = [change for change in changes if change.type == "MODIFIED"]
@@ -786,7 +789,7 @@ def store_objects(changes: Sequence[NetChange]) -> None:
     if added or adopted:
         living = {change.current.uid: change.key for change in (*added, *modified)}
         link([(change.kind, change.current.object) for change in (*added, *adopted)], written=living)
-    if copied := [change.current.uid for change in added if change.copied]:
+    if not first and (copied := [change.current.uid for change in added if change.copied]):
         relink(copied)
     if deleted:
         mark_gone([change.current.uid for change in deleted])

@@ -25,6 +25,7 @@ from wsgiref.simple_server import WSGIServer
 import msgspec
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.samples import Sample
 
 from manciple.per_process import PerProcess
 from manciple.telemetry import metrics, traces
@@ -90,8 +91,8 @@ class _Told(msgspec.Struct, frozen=True, array_like=True):
     families: list[_Family]
 
 
-def _told(role: str, process: str, collector: Collector) -> _Told:
-    families = [
+def _families(collector: Collector) -> list[_Family]:
+    return [
         _Family(
             metric.name,
             metric.documentation,
@@ -100,7 +101,25 @@ def _told(role: str, process: str, collector: Collector) -> _Told:
         )
         for metric in collector.collect()
     ]
-    return _Told(role, process, families)
+
+
+def _told(role: str, process: str, collector: Collector) -> _Told:
+    return _Told(role, process, _families(collector))
+
+
+def packed(prefix: str) -> bytes:
+    """One line: the metrics of this process whose names begin so, for the process that it belongs to."""
+    return msgspec.json.encode([one for one in _families(metrics.REGISTRY) if one.name.startswith(prefix)]) + b"\n"
+
+
+def unpacked(line: bytes) -> Sequence[Metric]:
+    """Raises: msgspec.MsgspecError."""
+    found = []
+    for family in msgspec.json.decode(line, type=list[_Family]):
+        metric = Metric(family.name, family.documentation, family.type)
+        metric.samples = [Sample(sample.name, sample.labels, sample.value) for sample in family.samples]
+        found.append(metric)
+    return found
 
 
 def name_of_process() -> str:

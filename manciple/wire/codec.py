@@ -16,7 +16,7 @@ Source: apiserver/pkg/endpoints/handlers/create.go and rest.go (transformDecodeE
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -377,18 +377,10 @@ def _of_type(type_: Any, asides: bool) -> Normalizer:
 
 @cache
 def _value(type_: type[Value], asides: bool) -> Normalizer:
-    members: dict[str, Normalizer] = {}
-    conditional: dict[str, Callable[[], bool]] = {}
-
     def normalize_value(raw: Any, path: str, findings: Findings) -> Any:
         if not isinstance(raw, dict):
             return findings.mismatch(raw, path, type_.__name__)
-        if not members:  # filled on first use, because types may contain themselves
-            known = (declared for declared in declarations(type_) if asides or not declared.aside)
-            for declared in known:
-                members[declared.name] = _member(declared, asides)
-                if declared.known is not None and not asides:
-                    conditional[declared.name] = declared.known
+        members, conditional = _members(type_, asides)  # looked up here, because types may contain themselves
         fitted = {}
         repeated = _report_repeated(raw, path, findings)
         for key, item in raw.items():
@@ -401,6 +393,17 @@ def _value(type_: type[Value], asides: bool) -> Normalizer:
         return fitted
 
     return normalize_value
+
+
+@cache
+def _members(type_: type[Value], asides: bool) -> tuple[Mapping[str, Normalizer], Mapping[str, Callable[[], bool]]]:
+    """The normalizers of the fields that may be named; of those that are known at times only, when.
+
+    Other threads see them all or none: to a thread that saw some, the other fields would be unknown, and dropped.
+    """
+    known = [declared for declared in declarations(type_) if asides or not declared.aside]
+    conditional = {} if asides else {one.name: one.known for one in known if one.known is not None}
+    return {declared.name: _member(declared, asides) for declared in known}, conditional
 
 
 def _report_repeated(raw: dict[str, Any], path: str, findings: Findings) -> Collection[str]:

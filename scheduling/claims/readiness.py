@@ -48,6 +48,7 @@ from inventory.kinds import gates
 from manciple.wire.base import RANDOM, Condition, new_uid
 from manciple.wire.resources import NEW_PHASES, TEMPLATES, Key
 from manciple.wire.validation import generate_name
+from scheduling import steering
 from scheduling.allocator import Allocated
 from scheduling.claims.extended_resources import Extended
 from scheduling.queue.hints import claim_key, class_key
@@ -194,7 +195,7 @@ def _required(pod: Pod) -> tuple[ClaimReference, ...]:
 
 
 def _not_ready(pod: Pod, named: Iterable[ClaimReference], find_claim: FindClaim) -> Hold | None:
-    if pod.spec.scheduling_gates:
+    if pod.spec.scheduling_gates and not steering.is_chosen_for(pod):
         return Hold(reasons=Reason.GATED, cause=causes.Gated())
     for reference in named:
         if reference.needed and (hold := _missing(pod, reference, find_claim)) is not None:

@@ -498,7 +498,8 @@ def _settle(state: ClusterState, pod: Pod, now: datetime) -> None:
             request = PodRequest.of(pod, (), state.extended(pod))
         else:
             given = _room(state, request, now)
-        state.rooms.keep(request.charged(state.devices.charges, given), node, given)
+        is_firm = pod.metadata.uid in state.promises
+        state.rooms.keep(request.charged(state.devices.charges, given), node, given, is_firm=is_firm)
 
 
 def turn_of(pod: Pod) -> tuple[int, tuple[str, str]]:

@@ -56,7 +56,7 @@ from manciple.store.event_log import AnnouncedLog, Follower
 from manciple.telemetry.logs import about
 from manciple.wire.limits import TimeLimitExceeded, time_limit
 from manciple.wire.resources import ADDED, CLAIMS, DELETED, MODIFIED, PODS, QUOTAS, TEMPLATES, Key
-from scheduling import metrics
+from scheduling import metrics, steering
 from scheduling.allocator import Allocated, AllocationFailed, Deadline, Features, NodePlacement, NodeView, place
 from scheduling.claims import readiness
 from scheduling.claims.extended_resources import ServedTwiceEvents
@@ -88,6 +88,7 @@ from scheduling.queue.verdicts import (
     Retry,
     Verdict,
     Wait,
+    singles,
 )
 from scheduling.state import extensions
 from scheduling.state.cluster import ClusterState
@@ -118,6 +119,7 @@ class SchedulingWorker:
     `run` may be called from several threads: one works; a call that finds it working makes it run once more.
 
     places: not in a mirror. There it decides about each pod alone, as others have left room, and writes to no object.
+    Where the mirror steers (`scheduling.steering`), the pods whose node it chooses count for those after them.
     """
 
     def __init__(self, clock: Clock, *, places: bool | None = None) -> None:
@@ -181,6 +183,8 @@ class SchedulingWorker:
         """One batch: the verdict on each pod, and whether more may be done now."""
         with self._following.view() as state:  # step 1
             state.begin()
+            if (chooser := steering.chooser.value) is not None:
+                state.promise(chooser.promised())
             if state.planned is not None and state.planned.pods:
                 state.plan_claims(enabled=not generated_claims.concerned().take_their_time)
             arrivals = queue.feed(state, self._clock(), offering=BATCH if state.shares is None else 0)
@@ -287,7 +291,8 @@ def decide_batch(
     """The verdicts on these pods, and those that do not wait any more. When the time of the batch is over, one untried
     pod stands for all that are left: there is more to do.
 
-    apart: each pod, or group, is decided about as if nothing had been decided before.
+    apart: each pod, or group, is decided about as if nothing had been decided before, but for the nodes that are chosen
+    here (`scheduling.steering`).
     """
     verdicts, gone, seen = list[AnyVerdict](), list[Gone](), set[str]()
     for uid in uids:
@@ -300,7 +305,7 @@ def decide_batch(
         if spent.is_over(pod.metadata.namespace):
             verdicts.append(Retry(pod=pod, untried=True))
             break
-        began = time.perf_counter()
+        began, mark = time.perf_counter(), state.overlay.mark()
         group = state.groups.of(pod) if has_group(pod) else None
         with about(pod), spent.deciding(pod, group=len(state.groups.members(group)) if group is not None else 0):
             together: Sequence[AnyVerdict] = (
@@ -316,10 +321,15 @@ def decide_batch(
             else:
                 verdicts.append(verdict)
         seen |= attempts.decided(together, time.perf_counter() - began)
-        if apart:
-            state.overlay.undo()
+        if apart and not any(map(_is_chosen, singles(together))):
+            state.overlay.undo(mark)
             post_filter.settle(state, remedies.now)
     return verdicts, gone
+
+
+def _is_chosen(verdict: Verdict) -> bool:
+    """Whether the pod's node is chosen here, though its scheduler binds it."""
+    return isinstance(verdict, Placement) and steering.is_chosen_for(verdict.pod)
 
 
 def decide_one(state: ClusterState, pod: Pod, now: datetime, remedies: Remedies | None) -> Verdict:
@@ -500,6 +510,7 @@ def _choose(state: ClusterState, request: PodRequest, fitting: tuple[NodeView, .
     nominated = tuple(node for node in fitting if node.name == preferred) if preferred else ()
     with state.overlay.avoiding(request.pod) as avoided:
         placed = _search(state, request, nominated) if nominated else None
+        was_nominated = placed is not None and placed.fits
         if placed is None or not placed.fits:
             placed = _search(state, request, fitting)
     if avoided and not placed.fits:
@@ -507,7 +518,9 @@ def _choose(state: ClusterState, request: PodRequest, fitting: tuple[NodeView, .
     if not placed.fits or placed.node is None or not isinstance(placed.outcome, Allocated):
         return placed
     node = placed.node.name
-    reason = why(policy_of(state, request.wanting), placed.choice, placed.outcome.results)
+    reason = "it was nominated"
+    if not was_nominated:
+        reason = why(policy_of(state, request.wanting), placed.choice, placed.outcome.results)
     return request.placement_on(node, state.nodes.allocatable(node), placed.outcome, why=reason)
 
 

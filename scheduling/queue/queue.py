@@ -1,6 +1,6 @@
 """The scheduling queue: a table of the pods that have no node yet, fed from the event log; and the order of its pods.
 
-All transitions of a row (only `feed`, `settle`, `flush` and `mend` make them; the verdicts are in
+All transitions of a row (only `feed`, `settle`, `flush`, `try_again` and `mend` make them; the verdicts are in
 `scheduling.queue.verdicts`):
 
     new, PreEnqueue passes            -> active; where nothing else is to be tried it is tried without a row, which only
@@ -625,6 +625,13 @@ def flush(now: datetime) -> int:
     waiting = QueuedPod.objects.filter(state=UNSCHEDULABLE)
     old = waiting if _premises_changed() else waiting.filter(parked_at__lt=now - FLUSH_AFTER)
     return old.update(state=ACTIVE)
+
+
+def try_again(uids: Collection[str] = (), *, lifted: int = 0) -> int:
+    """Let pods be tried at once whose wait no event of the log ends: these, and those that a lifted reason holds."""
+    held = Q(state=UNSCHEDULABLE, lifted__gt=0)
+    rows = QueuedPod.objects.alias(lifted=F("held_by").bitand(lifted)).filter(held | Q(uid__in=uids))
+    return rows.update(state=ACTIVE)
 
 
 def _premises_changed() -> bool:

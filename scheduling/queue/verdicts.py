@@ -221,10 +221,12 @@ class GroupVerdict:
         fitting = len((self.promised - refused.keys()).union(placed))
         if fitting >= self.wanted:
             return replace(self, verdicts=verdicts, scheduled=self.scheduled and bool(fitting))
-        waiting = tuple(self._without_gang(verdict, fitting) for verdict in verdicts)
+        # Where it lacks only pods that cannot be tried yet, whoever has nominated nodes for it decides.
+        all_fit = all(isinstance(one, Placement) for one in verdicts)
+        waiting = tuple(self._without_gang(verdict, fitting, all_fit=all_fit) for verdict in verdicts)
         return GroupVerdict(group=self.group, verdicts=waiting, began=self.began)
 
-    def _without_gang(self, verdict: Verdict, fitting: int) -> Verdict:
+    def _without_gang(self, verdict: Verdict, fitting: int, *, all_fit: bool) -> Verdict:
         """Of a gang of which too few fit; a pod that requests what another was refused waits for the gang.
 
         With a topology what comes free anywhere may help, wherever the attempt that came closest was made.
@@ -232,7 +234,8 @@ class GroupVerdict:
         if isinstance(verdict, Retry) or (isinstance(verdict, Wait) and verdict.silent):
             return verdict
         if isinstance(verdict, Placement) or Reason.GANG in verdict.hold.reasons:
-            verdict = self.waiting(verdict.pod, fitting)
+            kept = verdict.pod.status.nominated_node_name if all_fit else ""
+            verdict = replace(self.waiting(verdict.pod, fitting), nominate=kept)
         if not self.where:
             return verdict
         hold = replace(verdict.hold, reasons=verdict.hold.reasons | FREED | Reason.NODE)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import cast
 
+from django.conf import settings
 from msgspec import structs
 
 from claims.causes.causes import QuotaUsedUp
@@ -26,10 +27,15 @@ from manciple.store import objects
 from manciple.store.objects import Writer
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError, BadRequest, Forbidden, Invalid, NotFound
-from manciple.wire.identity import SYSTEM
+from manciple.wire.identity import SYSTEM, Identity
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import CLAIMS, PODS, QUOTAS, TEMPLATES, kind
 from scheduling.rehearsal.workload import Changes, Workload, replica
+
+
+def _maker() -> Identity:
+    """Who creates the claims; of a mirror's cluster nobody here has the rights of its controller."""
+    return SYSTEM if settings.MIRROR else IDENTITY
 
 
 def refused(workload: Workload, *, instead: Changes | None = None) -> QuotaUsedUp | None:
@@ -41,7 +47,7 @@ def refused(workload: Workload, *, instead: Changes | None = None) -> QuotaUsedU
     _, claims = replica(workload, 1)
     entries, made = tuple(workload.own), 0
     try:
-        with objects.writing(identity=IDENTITY, dry_run=True) as writer:
+        with objects.writing(identity=_maker(), dry_run=True) as writer:
             for entry, claim in workload.shared.items() if instead else ():
                 if instead and instead.concern(entry) and claim.status.allocation is None:
                     made_anew = ResourceClaim(
@@ -175,7 +181,7 @@ def refused_by_quota(pod: Pod, entry: str) -> Excess | None:
     """The quota that would refuse the claim for this entry of spec.resourceClaims now; nothing is written."""
     (wanted,) = (one for one in pod.spec.resource_claims if one.name == entry)
     try:
-        with objects.writing(identity=IDENTITY, dry_run=True) as writer:
+        with objects.writing(identity=_maker(), dry_run=True) as writer:
             name = wanted.resource_claim_template_name or ""
             template = cast("ResourceClaimTemplate | None", writer.get(kind(TEMPLATES), pod.metadata.namespace, name))
             if template is not None:

@@ -11,8 +11,9 @@ are resolved among the other documents first, then in the cluster.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from msgspec import structs
 
@@ -23,6 +24,8 @@ from claims.kinds.priority_classes import PRIORITY_CLASS, PriorityClass
 from claims.kinds.resource_claims import (
     DeviceConstraint,
     DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimStatus,
@@ -188,43 +191,55 @@ def _with_attribute(constraint: DeviceConstraint, name: str) -> DeviceConstraint
 def written_anew(claim: ResourceClaim, entry: str, changes: Changes) -> ResourceClaimSpec:
     """What the claim has to ask for, so that it is what was tried: selectors that are left out are not written."""
     changed = _changed(claim, entry, changes).spec
-    requests = tuple(
-        request
-        if request.exactly is None
-        else structs.replace(request, exactly=structs.replace(request.exactly, selectors=kept))
-        for request in changed.devices.requests
-        for kept in [
-            tuple(
-                selector
-                for index, selector in enumerate(request.exactly.selectors if request.exactly else ())
-                if (f"{entry}/{request.name}", index) not in changes.without
-            )
-        ]
-    )
+
+    def kept(key: str, one: AskedT) -> AskedT:
+        selectors = (selector for at, selector in enumerate(one.selectors) if (key, at) not in changes.without)
+        return structs.replace(one, selectors=tuple(selectors))
+
+    requests = tuple(_each(request, f"{entry}/{request.name}", kept) for request in changed.devices.requests)
     return structs.replace(changed, devices=structs.replace(changed.devices, requests=requests))
 
 
 def _request(request: DeviceRequest, key: str, changes: Changes) -> DeviceRequest:
     tolerations = (DeviceToleration(operator="Exists"),) if changes.tolerate_devices else ()
-    if request.exactly is None:
-        alternatives = tuple(
-            structs.replace(one, tolerations=(*one.tolerations, *tolerations)) for one in request.first_available
-        )
-        return structs.replace(request, first_available=alternatives)
-    exactly, count = request.exactly, changes.counts.get(key)
-    return structs.replace(
-        request,
-        exactly=structs.replace(
-            exactly,
-            device_class_name=changes.classes.get(key, exactly.device_class_name),
+
+    def changed(key: str, one: AskedT) -> AskedT:
+        count = changes.counts.get(key)
+        return structs.replace(
+            one,
+            device_class_name=changes.classes.get(key, one.device_class_name),
             selectors=tuple(
                 DeviceSelector(cel=CELDeviceSelector(expression=LEFT_OUT)) if (key, at) in changes.without else selector
-                for at, selector in enumerate(exactly.selectors)
+                for at, selector in enumerate(one.selectors)
             ),
-            tolerations=(*exactly.tolerations, *tolerations),
+            tolerations=(*one.tolerations, *tolerations),
             **({} if count is None else {"allocation_mode": "ExactCount", "count": count}),
-        ),
-    )
+        )
+
+    return _each(request, key, changed)
+
+
+AskedT = TypeVar("AskedT", ExactDeviceRequest, DeviceSubRequest)
+
+
+class _Change(Protocol):
+    def __call__(self, key: str, one: AskedT, /) -> AskedT: ...
+
+
+def _each(request: DeviceRequest, key: str, change: _Change) -> DeviceRequest:
+    """With `change` of what it asks for: of each alternative, where it has some."""
+    if request.exactly is not None:
+        return structs.replace(request, exactly=change(key, request.exactly))
+    alternatives = tuple(change(f"{key}/{one.name}", one) for one in request.first_available)
+    return structs.replace(request, first_available=alternatives)
+
+
+def asked_of(claim: ResourceClaim, entry: str) -> Iterator[tuple[str, ExactDeviceRequest | DeviceSubRequest]]:
+    """What the claim asks for, by the key that changes name it by: `entry/request`, `entry/request/alternative`."""
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            yield f"{entry}/{request.name}", request.exactly
+        yield from ((f"{entry}/{request.name}/{one.name}", one) for one in request.first_available)
 
 
 # From what is stored or written by hand ------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ from scheduling.queue import hints
 from scheduling.queue.hints import FREED, About, News, Wake
 from scheduling.queue.queue import Candidate
 from scheduling.queue.reasons import Hold, Reason
-from scheduling.queue.verdicts import IN_MEMORY, Drift, Placement, stale
+from scheduling.queue.verdicts import IN_MEMORY, Drift, Placement, nominated, stale
 from scheduling.state import extensions
 from scheduling.state.budgets import Guard, KnownBudgets
 from scheduling.state.extensions import Extension
@@ -105,6 +105,10 @@ class ClusterState(View):
     pending: dict[str, Pod] = field(default_factory=dict)
     #: uids of nominated pods whose room isn't worked out yet (`scheduling.cycle.post_filter.settle`)
     unsettled: set[str] = field(default_factory=set)
+    #: pod uid -> the node that was promised to it (`scheduling.steering`), whatever its status says; "" for none
+    promises: dict[str, str] = field(default_factory=dict)
+    #: of these, what the status says
+    _nominations: dict[str, str] = field(default_factory=dict)
     #: pod uid -> devices that couldn't be attached to its node: they are its last choice
     avoided: dict[str, tuple[AllocationResult, ...]] = field(default_factory=dict)
     #: what pods usually ask for, for `scheduling.placement.policies`
@@ -297,7 +301,27 @@ class ClusterState(View):
         given = tuple(claim.status.allocation for claim in claims if claim.status.allocation is not None)
         self.avoided[pod.metadata.uid] = (*self.avoided.get(pod.metadata.uid, ()), *given)
 
+    def promise(self, promises: Mapping[str, str]) -> None:
+        """Count these pods as nominated for these nodes, and no others by an earlier promise."""
+        changed = {uid for uid, _ in self.promises.items() ^ promises.items()}
+        self.promises = dict(promises)
+        for uid in changed:
+            said = self._nominations.pop(uid, None)
+            if (pod := self.pending.get(uid)) is not None:
+                self._put_pod(pod if said is None else nominated(pod, said))
+        # A claim that is allocated by now holds its devices itself.
+        self.unsettled.update(uid for uid in promises if uid in self.rooms)
+
+    def _as_promised(self, pod: Pod) -> Pod:
+        uid, said = pod.metadata.uid, pod.status.nominated_node_name
+        self._nominations.pop(uid, None)
+        if pod.spec.node_name or self.promises.get(uid, said) == said:
+            return pod
+        self._nominations[uid] = said
+        return nominated(pod, self.promises[uid])
+
     def _put_pod(self, pod: Pod) -> None:
+        pod = self._as_promised(pod) if self.promises else pod
         uid, node = pod.metadata.uid, pod.spec.node_name or pod.status.nominated_node_name
         waiting = self.pending.get(uid) or self.overlay.pods.get(uid)
         room = "" if waiting is None else waiting.status.nominated_node_name
@@ -335,6 +359,7 @@ class ClusterState(View):
     def _remove_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         self._remove_from_places(uid)
+        self._nominations.pop(uid, None)
         if self.planned is not None:
             self.planned.forget(uid)
         self.avoided.pop(uid, None)

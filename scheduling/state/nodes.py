@@ -10,7 +10,8 @@ whether it is leaving. The cost of evicting several is a value (`cost_of`).
 
 Rooms. A room is what a nominated pod will take of its node: its requests, its neighbours and the very devices. It
 counts against every pod but the pod itself and more important ones: `yield_to` takes it off while one of those is
-tried. Devices that others still hold count twice then, so the pod gets them when they come free.
+tried. A firm one counts against these, too. Devices that others still hold count twice then, so the pod gets them when
+they come free.
 
 One thread at a time. Upstream: pkg/scheduler/util/utils.go (MoreImportantPod, GetPodStartTime),
 framework/preemption/preemption.go (pickOneNodeForPreemption).
@@ -604,22 +605,25 @@ class Residents:
 # Rooms ----------------------------------------------------------------------------------------------------------------
 
 
-#: Less than any priority: every room counts.
-NOBODY = -(1 << 32)
+#: Less than any priority, and more: every room counts; a room that counts against every pod.
+NOBODY, EVERYBODY = -(1 << 32), 1 << 32
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Room:
-    """The room of a nominated pod. allocations: claim uid -> devices. counts: whether it is taken off the node now."""
+    """The room of a nominated pod. allocations: claim uid -> devices. counts: whether it is taken off the node now.
+    is_firm: it counts against every other pod.
+    """
 
     pod: Pod
     node: str
     allocations: Mapping[str, AllocationResult] = field(default_factory=dict)
     counts: bool = False
+    is_firm: bool = False
 
     @property
     def priority(self) -> int:
-        return self.pod.spec.priority or 0
+        return EVERYBODY if self.is_firm else self.pod.spec.priority or 0
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -643,10 +647,10 @@ class Rooms:
     def on(self, node: str) -> tuple[Room, ...]:
         return tuple(room for room in self._rooms.values() if room.node == node)
 
-    def keep(self, pod: Pod, node: str, allocations: Mapping[str, AllocationResult]) -> None:
+    def keep(self, pod: Pod, node: str, allocations: Mapping[str, AllocationResult], *, is_firm: bool = False) -> None:
         """Keep room for `pod`, in place of the room that it has."""
         self.drop(pod.metadata.uid)
-        room = self._rooms[pod.metadata.uid] = Room(pod=pod, node=node, allocations=allocations)
+        room = self._rooms[pod.metadata.uid] = Room(pod=pod, node=node, allocations=allocations, is_firm=is_firm)
         if room.priority >= self._level:
             self._count(room)
 

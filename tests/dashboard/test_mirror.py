@@ -18,22 +18,28 @@ from pytest_django.fixtures import Settings
 
 from claims.devices.cache import following
 from inventory.models import Node
-from manciple.access.mirrored import OWNERS
+from manciple.access import mirrored
+from manciple.access.authorization import Attributes, Decision
+from manciple.access.mirrored import OWNERS, ClusterRights
 from manciple.audit import events, recording
 from manciple.audit.models import Entry
+from manciple.controllers.models import Heartbeat
 from manciple.live.topics import RETOLD, Relay
 from manciple.mirror import standing
 from manciple.mirror.folders import Folder, Running
 from manciple.mirror.models import KindStatus, RemoteStatus
 from manciple.mirror.sources import COPIED, NODE, Reach, Source
+from manciple.per_process import PerProcess
 from manciple.processes.demolab.pages import every_page
 from manciple.processes.demolab.views import save_views
 from manciple.renewals import OF_NODES, OF_SCHEDULERS, renewals
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.wire import codec
+from manciple.wire.identity import Identity
 from manciple.wire.registry import registry
 from manciple.wire.resources import CLAIMS
+from scheduling.models import UsageSample
 from tests.dashboard import texts
 from tests.dashboard.browsing import signed_in, words
 from tests.laboratory import NOW, furnish
@@ -151,7 +157,8 @@ def test_no_page_offers_what_would_be_refused(mirror: Client) -> None:
         for link in page.links:
             target = f"{urlsplit(address.path).path}{link}" if link.startswith("?") else link
             leads.setdefault((route(target), *sorted(parse_qs(urlsplit(target).query))), (target, address.path))
-    assert {"pod-new", "class-new", "taint-rule-new", "bulk", "people"} <= refused
+    assert {"pod-new", "class-new", "taint-rule-new", "bulk"} <= refused
+    assert {"people", "roles", "access", "autoscalers", "autoscaler"} <= refused, "none of which is copied"
     assert len(leads) > 50
     for key, (target, page_path) in leads.items():
         if key[0] and mirror.get(target).status_code == 403:
@@ -160,10 +167,65 @@ def test_no_page_offers_what_would_be_refused(mirror: Client) -> None:
     assert latest_revision() == before
 
 
+class Everything(ClusterRights):
+    """Of somebody whom the cluster lets do anything."""
+
+    def decide(self, _identity: Identity, _wanted: Attributes) -> Decision:
+        return Decision(True)
+
+
+#: Routes that change what no mirror changes, whatever its user may do in the cluster.
+NEVER = frozenset(
+    {
+        *("workload-act", "pod-move", "claim-release", "quota-change", "role-new", "role-give", "role-take"),
+        *("namespaces", "namespace-change", "namespace-tokens", "namespace-delete"),
+        *("people-invite", "people-change", "people-revoke"),
+    }
+)
+
+
+def test_a_page_of_a_mirror_that_acts_offers_only_what_it_does(mirror: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrored, "_rights", PerProcess[ClusterRights | None](Everything))
+    sends, leads, wrong = set[str](), dict[tuple[str, ...], tuple[str, str]](), set[str]()
+    for address in every_page():
+        answer = mirror.get(address.path)
+        if answer.status_code != 200 or answer.streaming or "text/html" not in answer.headers["Content-Type"]:
+            continue
+        page = Page(answer.content.decode())
+        for form in page.sends:
+            sends.add(name := route(form or address.path))
+            if name in NEVER:
+                wrong.add(f"{address.path} sends {name}")
+        for link in page.links:
+            target = f"{urlsplit(address.path).path}{link}" if link.startswith("?") else link
+            leads.setdefault((route(target), *sorted(parse_qs(urlsplit(target).query))), (target, address.path))
+    assert {"class-new", "pod-new", "bulk"} <= sends | {key[0] for key in leads}, "it acts"
+    for key, (target, page_path) in leads.items():
+        if key[0] in NEVER - {"namespaces"} or (key[0] and mirror.get(target).status_code == 403):
+            wrong.add(f"{page_path} leads to {target}")
+    assert not wrong, "\n".join(sorted(wrong))
+    form = mirror.get("/pods/new").content.decode()
+    assert '<option value="Pod"' in form
+    assert '<option value="Job"' not in form
+
+
 def test_a_refused_page_says_where_to_change_it(mirror: Client) -> None:
     said = words(mirror, "/classes/new", 403)
     assert f"mirror of {PROD}" in said
     assert "administrator" not in said
+
+
+def test_nobody_is_sent_to_an_administrator_for_what_a_mirror_does_not_do(mirror: Client) -> None:
+    said = words(mirror, "/classes/c/gpu-h200")
+    assert PROD in said.partition("Nothing is stored")[2]
+    assert "dministrator" not in said
+
+
+@pytest.mark.parametrize("path", ["/usage?by=class", "/timeline", "/devices/d/gpu.nvidia.com/gpu-b08/gpu-0", "/ended"])
+def test_pages_of_the_past_say_what_a_mirror_cannot_know(mirror: Client, settings: Settings, path: str) -> None:
+    assert texts.UNSEEN_PAST in words(mirror, path)
+    settings.MIRROR = False
+    assert texts.UNSEEN_PAST not in words(mirror, path)
 
 
 def test_what_is_ones_own_can_be_changed(mirror: Client) -> None:
@@ -214,6 +276,29 @@ def test_the_state_of_each_kind_is_told(mirror: Client, reach: Reach) -> None:
     said = words(mirror, "/mirror")
     assert STATES[reach] in said
     assert "Not read yet" in said, "of the pods"
+
+
+def test_health_says_nothing_of_nodes_that_may_not_be_read(mirror: Client) -> None:
+    assert "Kubelets" in words(mirror, "/overview")
+    know(Reach.FORBIDDEN, NODE)
+    assert "Kubelets" not in words(mirror, "/overview")
+
+
+def test_what_is_late_is_started_with_the_mirror(mirror: Client) -> None:
+    UsageSample.objects.filter(at__gt=datetime.now(UTC) - timedelta(hours=1)).delete()
+    Heartbeat.objects.all().delete()
+    said = words(mirror, "/overview")
+    assert "late since" in said
+    assert "worker:" not in said
+    assert "doctor" not in said
+
+
+def test_the_kinds_on_which_most_depends_are_named_first(mirror: Client) -> None:
+    KindStatus.objects.all().delete()
+    know(Reach.FORBIDDEN, *reversed(COPIED))
+    said = mirror.get("/overview").content.decode().partition('id="mirror-line"')[2]
+    assert "nodes" in said[: said.index("more.")]
+    assert "deployments" not in said[: said.index("more.")]
 
 
 def test_objects_that_were_left_out_are_counted(mirror: Client) -> None:

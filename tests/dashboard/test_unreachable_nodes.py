@@ -25,7 +25,7 @@ from dashboard.templatetags.kit import clock
 from insight.class_summary import read_stock
 from inventory.kinds.nodes import UNREACHABLE, NodeStatus, Taint
 from inventory.models import Incident
-from inventory.reachability import GRACE, STARTUP_GRACE, unreachable_nodes
+from inventory.reachability import GIVEN_UP_WITHIN, GRACE, STARTUP_GRACE, lost_nodes, unreachable_nodes
 from manciple.wire.base import timestamp
 from tests.builders import CLASS, DRIVER, make_node
 from tests.dashboard import texts
@@ -215,6 +215,45 @@ def test_what_a_claim_holds_there_is_not_called_reserved_and_in_order(admin: Cli
     assert (after.state, after.icon) == ("Unreachable", "i-alert")
     (row,) = admin.get(f"/nodes/{LOST}").context["sheet"].claims
     assert "unreachable" in row.use
+
+
+def test_the_page_of_a_namespace_counts_claims_in_the_states_of_their_list(admin: Client, lab: Cluster) -> None:
+    assert admin.get("/namespaces/default").context["held"].claims == {"Reserved": 1}
+    overdue(LOST)
+    assert admin.get("/namespaces/default").context["held"].claims == {"Stuck": 1}
+    assert "Stuck 1" in words(admin, "/claims")
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_what_runs_on_a_node_that_was_deleted_is_not_called_running_or_healthy(
+    admin: Client, lab: Cluster, silent: bool
+) -> None:
+    """Its pods are given up after a while; until then nobody knows."""
+    if silent:
+        overdue(LOST)
+        assert admin.get("/pods/default/web").context["state"] == "Unreachable"
+    lab.delete(lab.node(LOST))
+    page = admin.get("/pods/default/web").context
+    assert page["state"] == "Unreachable"
+    assert "deleted" in page["verdict"].title
+    assert "Start" not in page["verdict"].next_step, "there is no agent to start"
+    assert "web default Unreachable" in words(admin, "/pods")
+    assert "1 unreachable" in words(admin, "/namespaces")
+    assert texts.HEALTHY_BY_REPORT not in words(admin, device_page())
+    assert read_devices().counts["away"] == 4
+    assert admin.get("/claims/default/web").context["sheet"].line.gone_nodes == (LOST,)
+    lab.create(make_node(LOST))
+    renew(lab, LOST)
+    assert admin.get("/pods/default/web").context["state"] == "Running"
+    assert read_devices().counts["away"] == 0
+
+
+def test_nobody_waits_for_a_node_that_was_deleted_long_ago(lab: Cluster) -> None:
+    lab.delete(lab.node(LOST))
+    now = datetime.now(UTC)
+    assert lost_nodes(now) == {LOST}
+    assert LOST not in lost_nodes(now + GIVEN_UP_WITHIN + timedelta(seconds=5))
+    assert LOST not in unreachable_nodes(now), "it is no incident to delete a node"
 
 
 #: Addresses that preview what ends the pod.

@@ -31,6 +31,9 @@ NOT_UNDONE = Text("Nothing was undone: too late, or something has changed since.
 WAITS_BECAUSE = Text("It would wait because")
 NEXT_WAIT_FOR = Text("Next Wait until {} on {} ends ({}) starts on {}")
 
+# Of a mirror
+UNSEEN_PAST = Text("What ended before this mirror first looked, or while it did not run, is not known.")
+
 # What a person does not see
 NOT_COUNTED = Text("only namespaces that you see.")
 PODS_SEEN_WAIT = Text("{} that you see, oldest")
@@ -246,7 +249,7 @@ MOVE_NOT_EVICTED = Text("pod {} was not evicted: not now")
 MAY_NOT_EVICT = Text("you may not evict pods in namespace {}")
 
 # Namespaces
-NAMESPACE_ROW = Text("{} reserved {} waits , {} starting")
+NAMESPACE_ROW = Text("{} preparing {} waits , {} starting")
 WHY_PODS_WAIT_LINK = Text("Why its pods wait")
 NAMESPACE_SUMMARY = Text("Devices in claims {} Claims {} Pods {} Waiting {}")
 NO_NAMESPACE_VISIBLE = Text("No namespace is open to you")

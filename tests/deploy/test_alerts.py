@@ -15,6 +15,7 @@ import yaml
 
 from manciple import celery
 from manciple.mirror import cluster_metrics, leadership, standing
+from manciple.mirror.guard import keeping
 from manciple.mirror.models import KindStatus, RemoteStatus
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.test_metrics import Told, told
@@ -22,6 +23,7 @@ from tests.services import find_binary
 
 assert celery  # imported: what they tell is registered with their import
 assert cluster_metrics
+assert keeping
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yaml"
@@ -51,6 +53,8 @@ _CALLS = f'dra_operations_seconds_count{{{_DRIVER},method_name="%s",grpc_status_
 _FREE = 'manciple_class_devices{device_class="gpu",state="free"}'
 _REACHABLE = 'manciple_mirror_remote_reachable{instance="%s"}'
 _LEADS = 'manciple_mirror_leads{instance="%s"}'
+_VERDICTS = 'manciple_guard_verdicts_total{mode="audit",verdict="%s"}'
+_GUARDED = 'manciple_guard_duration_seconds_bucket{le="%s"}'
 
 #: alert -> (what makes it fire within an hour, what does not)
 CASES: dict[str, tuple[Series, Series]] = {
@@ -182,6 +186,23 @@ CASES: dict[str, tuple[Series, Series]] = {
         {'manciple_mirror_lists_total{resource="pods"}': rising(2)},
         {'manciple_mirror_lists_total{resource="pods"}': always(30)},
     ),
+    "MancipleGuardDeviceGivenTwice": (
+        {_VERDICTS % "would_refuse": "0x65 1x10"},
+        {_VERDICTS % "would_refuse": "1x75", _VERDICTS % "admitted": rising(20)},
+    ),
+    "MancipleGuardRefuses": (
+        {_VERDICTS % "refused": rising(1)},
+        {_VERDICTS % "refused": always(7), _VERDICTS % "admitted": rising(20)},
+    ),
+    "MancipleGuardCannotJudge": (
+        {_VERDICTS % "unjudged": rising(5), _VERDICTS % "admitted": rising(20), _VERDICTS % "unchanged": rising(900)},
+        {_VERDICTS % "unjudged": rising(1), _VERDICTS % "admitted": rising(20)},
+    ),
+    "MancipleGuardSlow": (
+        {_GUARDED % "0.064": rising(90), _GUARDED % "0.128": rising(92), _GUARDED % "+Inf": rising(100)},
+        {_GUARDED % "0.064": rising(100), _GUARDED % "0.128": rising(100), _GUARDED % "+Inf": rising(100)},
+    ),
+    "MancipleGuardPromisesPile": ({"manciple_guard_promises": rising(1000)}, {"manciple_guard_promises": always(400)}),
 }
 
 

@@ -14,8 +14,7 @@ from manciple.admission.expressions import BOOLEAN, CONDITION_BUDGET, Compositio
 from manciple.admission.kinds.webhooks import WEBHOOKS
 from manciple.cel.documents import value_of
 from manciple.mirror.guard.judging import ANSWERED_WITHIN
-from manciple.mirror.guard.listener import PATH
-from manciple.mirror.guard.options import AUDIT, GuardOptions
+from manciple.mirror.guard.options import AUDIT, PATH, GuardOptions
 from manciple.processes import mirror
 from manciple.wire import codec
 from manciple.wire.patch import json_patch

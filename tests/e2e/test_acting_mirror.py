@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.e2e.api_client import Api, Document, connect
+from tests.e2e.pages.browser import launched
 from tests.e2e.processes import Process, Up, wait_for
 from tests.e2e.test_mirror import CONTEXT, Mirror
 from tests.manciple.mirror.test_copying import kept
@@ -223,3 +224,27 @@ def test_the_audit_trail_here_and_there_have_the_act(mirror: ActingMirror, syste
     token = re.search(r"token: (\S+)", system.kubeconfig.read_text())
     assert token is not None
     assert token.group(1) not in text
+
+
+#: How far the header, or anything in it, stands out of the page.
+OUTSIDE = """() => {
+  const {clientWidth, scrollWidth} = document.documentElement;
+  const shown = [...document.querySelectorAll(".top *")].filter((one) => one.offsetParent && !one.closest(".menu"));
+  return Math.max(scrollWidth, ...shown.map((one) => one.getBoundingClientRect().right)) - clientWidth;
+}"""
+
+
+def test_the_header_has_room_for_a_long_name_at_every_width(mirror: ActingMirror) -> None:
+    with launched() as chromium:
+        context = chromium.new_context()
+        context.add_cookies(
+            [{"name": one.name, "value": one.value or "", "url": mirror.url} for one in mirror.browser.cookies.jar]
+        )
+        page = context.new_page()
+        page.goto(f"{mirror.url}/nodes")
+        page.locator(".mirrored summary span").evaluate(
+            "(name) => name.textContent = 'arn:aws:eks:eu-west-1:cluster/prod'"
+        )
+        for width in (360, 390, 720, 981, 1101, 1181, 1220, 1301, 1321, 1440, 1441, 1601, 1721, 1920):
+            page.set_viewport_size({"width": width, "height": 600})
+            assert page.evaluate(OUTSIDE) <= 0, width

@@ -482,9 +482,10 @@ def serve_resource(request: HttpRequest, name: str) -> HttpResponse:
     then = f"{counted(len(started), 'waiting pod starts', 'waiting pods start')}." if started else (
         "No waiting pod starts by that."
     )  # fmt: skip
+    serves = f"Containers that ask for {resource} get devices of class {name}."
     effect = ActionEffect(
         consequences=(
-            Consequence(term="Serves", sentences=(f"Containers that ask for {resource} get devices of class {name}.",)),
+            *([Consequence(term="Serves", sentences=(serves,))] if resource else []),
             Consequence(term="Then", sentences=(then,), links=links, more=len(started) - len(links)),
         ),
         differences=(("Class", difference(manifest(existing), manifest(serving))),),

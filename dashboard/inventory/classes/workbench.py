@@ -17,6 +17,8 @@ from functools import cache, cached_property
 from itertools import groupby
 from typing import Any
 
+from django.conf import settings
+
 from claims.devices.cache import DeviceSnapshot, read_devices
 from claims.devices.published import CandidateDevice
 from claims.devices.states import DeviceState
@@ -315,6 +317,8 @@ class Bench:
         """Behind the title; empty where `impact` says it."""
         if not self.may_edit:
             said = self.broken_sentence if self.broken else self.impact.sentence
+            if settings.MIRROR:
+                return f"You may not change classes of {settings.MIRROR_OF} from here. {said}"
             return f"Administrators save classes. {said}"
         if not self.savable:
             why = "A field is invalid."

@@ -223,7 +223,7 @@ def pools_on(snapshot: DeviceSnapshot) -> Mapping[str, list[DevicePool]]:
 
 @dataclass(frozen=True, slots=True)
 class PoolLine:
-    """A pool as a row. published_at: when the newest of its slices was written."""
+    """A pool as a row. published_at: when the newest of its slices was written; None where that is not known."""
 
     pool: DevicePool
     published_at: datetime | None
@@ -242,7 +242,7 @@ class PoolLine:
 
 def pool_lines(pools: Sequence[DevicePool]) -> list[PoolLine]:
     names = frozenset(one.name for pool in pools for one in pool.slices)
-    written = history.last_written(kind(SLICES), names=names) if names else {}
+    written = history.last_written(kind(SLICES), names=names, seen=True) if names else {}
     at = [max((written[one.name] for one in pool.slices if one.name in written), default=None) for pool in pools]
     return [
         PoolLine(pool, at[index], sum(len(one.candidates) for one in pool.slices)) for index, pool in enumerate(pools)

@@ -32,7 +32,7 @@ from claims.models import AllocatedDevice, Claim, Pod, PodClaim, Reservation
 from claims.pod_claims import stays_allocated
 from dashboard.kit.lists import Natural
 from inventory.models import Node, Pool
-from inventory.reachability import unreachable_nodes
+from inventory.reachability import lost_nodes, unreachable_nodes
 from manciple.gaps import lacking, lacking_in
 from manciple.people import Person
 from manciple.store import objects, sql
@@ -411,6 +411,15 @@ def count_states(claims: QuerySet[Claim], *, now: datetime | None = None) -> Cou
     return Counter(dict(_judged(claims, "SELECT state, COUNT(*) FROM judged GROUP BY state", now)))
 
 
+def count_states_by_namespace(claims: QuerySet[Claim], *, now: datetime) -> dict[str, Counter[str]]:
+    """The same of each namespace that has some."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    wanted = "SELECT namespace, state, COUNT(*) FROM judged GROUP BY namespace, state"
+    for namespace, state, count in _judged(claims, wanted, now):
+        found[namespace][state] = count
+    return found
+
+
 def find_claims(
     claims: QuerySet[Claim], *, state: str = "", sort: str = "", rows: slice = slice(None), now: datetime | None = None
 ) -> list[tuple[str, str]]:
@@ -547,7 +556,7 @@ def read_users(namespaces: Mapping[str, str], *, now: datetime) -> Mapping[str, 
     found = Pod.objects.filter(uid__in=[row[3] for row in rows])
     columns = ("uid", "name", "node_name", "phase", "deleting", "deleted_at")
     pods = {pod.uid: pod for pod in found.values_list(*columns, named=True)} if rows else {}
-    lost = unreachable_nodes(now) if pods else frozenset()
+    lost = lost_nodes(now) if pods else frozenset()
     gone = {name for _, _, name, pod in rows if pod not in pods}
     in_use = set(Pod.objects.filter(name__in=gone).values_list("namespace", "name")) if gone else set()
     users: dict[str, list[User]] = defaultdict(list)

@@ -415,6 +415,7 @@ class PodForm(PageForm):
         """What may be chosen, with what is chosen already."""
         by_namespace = groupby(offers.templates, key=lambda one: one[0])
         chosen: Mapping[str, Sequence[tuple[str, Any]]] = {
+            "kind": [(composer.POD, "Pod"), *([(composer.JOB, "Job")] if offers.jobs else [])],
             "namespace": [(one, one) for one in offers.namespaces],
             "template": [
                 ("", "Choose a template"),
@@ -522,9 +523,10 @@ def settle_template(template: Mapping[str, Any], existing: Mapping[str, Resource
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormOffers:
     """What the form may choose from. templates: (namespace, name), by namespace; models, places, resources: (value,
-    label).
+    label). jobs: whether Jobs may be created.
     """
 
+    jobs: bool
     namespaces: Sequence[str]
     templates: Sequence[tuple[str, str]]
     models: Sequence[tuple[str, str]]
@@ -550,6 +552,7 @@ def read_offers(person: Person, traits: Traits, classes: Mapping[str, str]) -> F
         return f"On the same {word}{f' ({domain})' if ambiguous[word] > 1 else ''}"
 
     return FormOffers(
+        jobs=person.may_somewhere("create", JOB.resource),
         namespaces=editable_namespaces(person),
         templates=[one for one in templates(person) if person.may_edit(one[0])],
         models=[

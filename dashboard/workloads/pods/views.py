@@ -60,10 +60,11 @@ from insight.class_summary import ClassStock, read_stock
 from insight.class_traits import traits_of
 from insight.start_estimates import QueuePlace, end_of, estimate_new, limit_warning, read_queue
 from inventory.models import DeviceClass
-from inventory.reachability import unreachable_nodes
+from inventory.reachability import lost_nodes
 from manciple.api.auditing import only_checks
 from manciple.durations import moment
 from manciple.gaps import NotEnoughKnown
+from manciple.mirror.steering.telling import SteeringTold, told_of
 from manciple.notifications.models import Happening
 from manciple.people import Person, demand_edit, demand_sight, denied, person_of
 from manciple.store import objects, sql
@@ -111,7 +112,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
     seen = PodRow.objects.restrict(person)
     mended = read_mendings() if query.reason else UNKNOWN
     in_every_state = query.in_every_state(seen, mended)
-    unreachable = unreachable_nodes(datetime.now(UTC))
+    unreachable = lost_nodes(datetime.now(UTC))
     counts = queries.count_states(in_every_state, unreachable)
     page = PageOfRows(counts.get(query.state, 0) if query.state else sum(counts.values()), PAGE, query.page)
     rows = query.in_order(in_every_state, unreachable)
@@ -160,6 +161,7 @@ def may_create(person: Person) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodContext(PageContext):
     """refusing: quotas that keep it without claims; latest: the last of `moments`; placement: why its node was chosen.
+    steered: what this mirror did for its placement.
 
     extend_url: where the time limit of its Job is extended, "" for who may not.
     tabs: (name, word, number beside it or ""). conversation, why, log, terminal, text, history: of the `tab` that shows
@@ -177,6 +179,7 @@ class PodContext(PageContext):
     queue_place: QueuePlace | None
     extend_url: str
     placement: str
+    steered: SteeringTold | None
     unreachable: bool
     tried: str
     queued: QueuedPod | None
@@ -219,7 +222,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     pod = explained.about
     assert isinstance(pod, Pod)  # noqa: S101 - explain_pod explains pods
     now = datetime.now(UTC)
-    unreachable = bool(pod.spec.node_name) and pod.spec.node_name in unreachable_nodes(now)
+    unreachable = bool(pod.spec.node_name) and pod.spec.node_name in lost_nodes(now)
     claims = queries.read_claims(pod, explained.extended, unreachable=unreachable)
     moments = queries.read_moments(pod, [claim.name for claim in claims])
     waits = explained.waits
@@ -265,6 +268,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         queue_place=read_queue(now).get(pod.metadata.uid) if waits and not by_others else None,
         extend_url=f"{owner.url}/extend" if owner is not None and may_extend(person, owner) else "",
         placement=explained.placement,
+        steered=told_of(pod) if settings.MIRROR else None,
         unreachable=unreachable,
         tried={0: "", 1: "once"}.get(attempts, f"{attempts} times"),
         queued=queued,

@@ -685,9 +685,11 @@ def read_stay(
         evicted = eviction_time(pod, decoded(stored, Node)) if stored is not None else None
         lost = PodVerdict(
             good=False,
-            title=f"Node `{pod.spec.node_name}` is unreachable.",
+            title=f"Node `{pod.spec.node_name}` {'is unreachable' if stored else 'was deleted'}.",
             text=f"Its last report is shown.{f' Evicted at {clock(evicted)}.' if evicted else ''}",
-            next_step=f"Start the {agent()} on `{pod.spec.node_name}`.",
+            next_step=f"Start the {agent()} on `{pod.spec.node_name}`."
+            if stored
+            else "The pod is removed soon, unless the node is registered again.",
         )
     ends = moment(pod.metadata.deletion_timestamp)
     if ends is None:

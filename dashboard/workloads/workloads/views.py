@@ -42,7 +42,7 @@ from dashboard.workloads.workloads.queries import (
 )
 from dashboard.workloads.workloads.why import WorkloadVerdict, read_verdict
 from insight.start_estimates import QueuePlace, read_queue
-from inventory.reachability import unreachable_nodes
+from inventory.reachability import lost_nodes
 from manciple.notifications.models import Happening
 from manciple.people import Person, demand_sight, denied, person_of
 from manciple.store import objects
@@ -183,7 +183,7 @@ def show_workload(request: HttpRequest, resource: str, namespace: str, name: str
     person, kind, one = _stored(request, resource, namespace, name)
     summary, rows = summary_of(kind.resource, one), queries.pods_of(one.metadata.uid)
     now = datetime.now(UTC)
-    unreachable = unreachable_nodes(now)
+    unreachable = lost_nodes(now)
     counts = pods.count_states(rows, unreachable)
     number = sum(counts.values())
     tabs = [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from django.db import transaction
@@ -19,8 +20,8 @@ from scheduling.allocator.ledger import Overlap
 KEPT_FOR, KEPT_ROWS = timedelta(days=90), 100_000
 #: How long after the last one the incident of a device stays open.
 GOES_ON: Final = timedelta(minutes=10)
-#: Devices that have an incident at a time.
-MOST_DEVICES: Final = 500
+#: Devices that have an incident at a time, and findings that are read for one.
+MOST_DEVICES, MOST_READ = 500, 1000
 
 _COLUMNS = ("at", "namespace", "claim", "author", "refused", "driver", "pool", "node", "device", "message")
 
@@ -48,9 +49,21 @@ def keep(at: datetime) -> None:
         GuardFinding.objects.filter(Q(at__lt=at - KEPT_FOR) | Q(id__lte=newest - KEPT_ROWS)).delete()
 
 
+def latest(
+    devices: Iterable[tuple[str, str, str, str]], *, since: datetime, until: datetime | None, most: int
+) -> list[GuardFinding]:
+    """Of these (driver, pool, device, node), the newest first. since, until: of their incident, which begins late."""
+    names = set(devices)
+    drivers, pools, _, _ = (set(values) for values in zip(*names, strict=True)) if names else (set(), set(), (), ())
+    rows = GuardFinding.objects.filter(at__gt=since - GOES_ON, driver__in=drivers, pool__in=pools).order_by("-id")
+    if until is not None:
+        rows = rows.filter(at__lte=until)
+    found = (one for one in rows[:MOST_READ] if (one.driver, one.pool, one.device, one.node) in names)
+    return list(islice(found, most))
+
+
 def _message(writes: int, refused: int) -> str:
-    """Without names: whoever sees the device may read it."""
-    said, gave = ("allocations", "give") if writes > 1 else ("allocation", "gives")
+    """Without names, as whoever sees the device may read it; without numbers, as it stays what it was at first."""
     if refused == writes:
-        return f"the guard refused {writes} {said} that would have given it twice"
-    return f"{writes} {said} {gave} it twice; the guard, which only watches, let {writes - refused} through"
+        return "other allocations are refused"
+    return f"other allocations are {'refused or ' if refused else ''}let through: the guard only watches"

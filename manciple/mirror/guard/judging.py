@@ -60,6 +60,8 @@ CONFIRMED_WITHIN, ANSWERED_WITHIN = 1.5, 3.0
 MOST_ASKED: Final = 64
 #: Claims that a message names.
 MOST_NAMED: Final = 3
+#: Seconds for which what `look` found is used.
+LOOKED_FOR: Final = 3.0
 
 
 class Verdict(StrEnum):
@@ -237,8 +239,11 @@ class Guard:
         self, *, enforce: bool, ask: Ask, know: Callable[[], Knowledge], clock: Callable[[], float] = time.time
     ) -> None:
         self.mode = ENFORCE if enforce else AUDIT
+        for verdict in Verdict:
+            VERDICTS[self.mode, verdict]  # from 0 on: of a counter that begins with 1, Prometheus sees no increase
         self._ask, self._know, self._clock = ask, know, clock
         self._following = Follower(ClaimsView)
+        self._looked: tuple[float, Knowledge] | None = None
         self._judging = ThreadPoolExecutor(1, thread_name_prefix="guard")
 
     def close(self) -> None:
@@ -248,6 +253,10 @@ class Guard:
     def warm(self) -> None:
         """Read the copy, so that the first write does not wait for it; and what is new, so that none does."""
         self._in_turn(self._advance)
+
+    def look(self) -> None:
+        """Ask how far the copy may be trusted, so that no write waits for that."""
+        self._looked = time.monotonic(), self._know()
 
     def answer(self, question: Question) -> Answer:
         """Raises: Unavailable, or what went wrong, unless the guard only watches."""
@@ -361,27 +370,36 @@ class Guard:
 
     def _judge(self, write: ClaimWrite, learned: Learned) -> Judgement:
         """Promised where nothing overlaps."""
-        known = self._know()
+        known = self._knowledge()
         if known.late is None:
             return Judgement(known)
-        with sql.in_turn(), transaction.atomic():
-            # The view is later: what the copy showed of a claim when its promise was read, the view shows, too.
-            with promises.locked(_pools(write)) as read, self._following.view() as view:
-                beside, over = _told_apart(read(), learned)
-                instead = {uid: held for uid, (version, held) in learned.instead.items() if _is(view, uid, version)}
-                others = _beside_claims((one for one in beside if one.claim_uid != write.uid), view, instead)
-                found = view.ledger.overlaps(
-                    write.uid,
-                    write.allocation,
-                    instead={**instead, **{key: one.allocation for key, one in others.items()}},
-                )
-                ids = dict.fromkeys(one for overlap in found for one in overlap.holders)
-                holders = {one: _holder(one, others, view) for one in ids}
+        # The view is later: what the copy showed of a claim when its promise was read, the view shows, too.
+        with (
+            sql.in_turn(),
+            transaction.atomic(),
+            promises.locked(_pools(write)) as read,
+            self._following.view() as view,
+        ):
+            beside, over = _told_apart(read(), learned)
+            instead = {uid: held for uid, (version, held) in learned.instead.items() if _is(view, uid, version)}
+            others = _beside_claims((one for one in beside if one.claim_uid != write.uid), view, instead)
+            found = view.ledger.overlaps(
+                write.uid,
+                write.allocation,
+                instead={**instead, **{key: one.allocation for key, one in others.items()}},
+            )
+            ids = dict.fromkeys(one for overlap in found for one in overlap.holders)
+            holders = {one: _holder(one, others, view) for one in ids}
             with sql.commit_pipelined():
                 promises.forget(over)
                 if not found and not write.dry_run:
                     promises.store(write, beside, at=self._clock())
         return Judgement(known, found, holders)
+
+    def _knowledge(self) -> Knowledge:
+        if self._looked is not None and time.monotonic() - self._looked[0] < LOOKED_FOR:
+            return self._looked[1]
+        return self._know()
 
     def _promise(self, write: ClaimWrite) -> None:
         """Whatever overlaps: it is let through."""
@@ -398,33 +416,23 @@ class Guard:
     # What has arrived, or never will -------------------------------------------------------------------------------
 
     def settle(self) -> int:
-        """Forget the promises that the copy shows, and those that did not arrive in time. Returns how many are left."""
-        left, overdue, version = self._in_turn(self._forget_arrived)
-        over = Learned()
+        """Forget the promises that the copy shows, and those that did not arrive in time. Returns how many are left.
+
+        In the caller's thread. What is forgotten was read without the lock: a judgement that began before it was
+        forgotten counts it, one that begins later reads a copy that shows it.
+        """
+        count, arrived, overdue = promises.standing(before=self._clock() - PROMISED)
+        over = Learned(over=set(arrived))
         for promise in overdue[:MOST_ASKED]:
             try:
-                self._look_up(_by_promise(promise), over, version)
+                self._look_up(_by_promise(promise), over, self._knowledge().version)
             except (RemoteFailure, Unreadable) as error:
                 log.info("whether a claim got what it was promised cannot be told: %s", error)
                 break
         if over.over:
-            self._in_turn(partial(self._forget, over.over))
-        return left
-
-    def _forget_arrived(self) -> tuple[int, list[Promise], str]:
-        with sql.in_turn(), transaction.atomic(), promises.locked():
-            left, over = _told_apart(promises.every(), Learned())
-            promises.forget(over)
-        overdue = [one for one in left if self._clock() - one.promised_at > PROMISED]
-        return len(left), overdue, self._know().version
-
-    def _forget(self, rows: Iterable[int]) -> None:
-        with sql.in_turn(), transaction.atomic():
-            promises.forget(rows)
-
-    def in_turn(self, work: Callable[[], T]) -> T:
-        """What somebody else does with the database, between two judgements."""
-        return self._in_turn(work)
+            with sql.in_turn(), transaction.atomic(), promises.locked():
+                promises.forget(over.over)
+        return count
 
 
 def knowledge() -> Knowledge:

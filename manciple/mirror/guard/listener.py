@@ -24,12 +24,12 @@ from typing import Any, Final
 from manciple.api.certificates import ServingCertificate
 from manciple.mirror.guard import reviews
 from manciple.mirror.guard.judging import Guard, Unavailable
+from manciple.mirror.guard.options import PATH
 from manciple.mirror.guard.reviews import NoReview
 from manciple.telemetry.bounded_server import BoundedThreads
 
 log = logging.getLogger(__name__)
 
-PATH: Final = "/guard"
 #: Of a review: two objects of the most that etcd takes (1.5 MiB), and what stands around them.
 MOST_BYTES: Final = 4 << 20
 #: Connections at a time; API servers keep those that they use.

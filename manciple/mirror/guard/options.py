@@ -10,6 +10,8 @@ from typing import Final
 AUDIT, ENFORCE = "audit", "enforce"
 #: Where it listens unless it is told.
 ADDRESS: Final = "127.0.0.1:9443"
+#: Of its URL; a token may follow.
+PATH: Final = "/guard"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 #: The commit then waits for no disk, which may take longer than everything else: promises outlive every process but
-#: PostgreSQL, whose crash may cost those of its last second.
+#: PostgreSQL, whose crash may cost those of its last second (three times wal_writer_delay). A device can then be given
+#: twice if the write that lost its promise is stored, but not copied before another one is judged; the mirror reports
+#: it. Without PostgreSQL nothing is judged, and on its return the copy catches up within as short a time.
 _TAKE_LOCK: Final = "SELECT pg_advisory_xact_lock(%s, %s), set_config('synchronous_commit', 'off', true)"
 _TABLE, _VERSIONS = DevicePromise._meta.db_table, RemoteVersion._meta.db_table
 _COPIED = f"(SELECT v.version FROM {_VERSIONS} v WHERE v.uid = p.claim_uid) AS copied"  # noqa: S608 - our names
@@ -94,8 +96,18 @@ def locked(pools: Collection[tuple[str, str]] = ()) -> Iterator[Callable[[], lis
         yield lambda: _promises(row for cursor in cursors[len(lock) :] for row in cursor.fetchall())
 
 
-def every() -> list[Promise]:
-    return _promises(sql.fetch(f"SELECT {_FOUND} FROM {_TABLE} p"))  # noqa: S608 - our names
+def standing(*, before: float) -> tuple[int, list[int], list[Promise]]:
+    """(how many the copy does not show, the rows of those that it shows, those of the others from before that time)."""
+    arrived, left = list[int](), set[tuple[str, str]]()
+    heads = f"SELECT p.id, p.claim_uid, p.digest, p.before, {_COPIED} FROM {_TABLE} p"  # noqa: S608 - our names
+    for number, uid, digest, version, copied in sql.fetch(heads):
+        if is_earlier(version, copied or ""):
+            arrived.append(number)
+        else:
+            left.add((uid, digest))
+    old = f"SELECT {_FOUND} FROM {_TABLE} p WHERE p.promised_at < %s"  # noqa: S608 - our names
+    overdue = [one for one in _promises(sql.fetch(old, [before])) if not one.is_settled]
+    return len(left), arrived, overdue
 
 
 def store(write: ClaimWrite, beside: Iterable[Promise], *, at: float) -> None:

@@ -12,14 +12,14 @@
     const close = Object.assign(document.createElement("button"), { className: "btn ghost icon", type: "button", textContent: "×", ariaLabel: "Dismiss" });
     close.addEventListener("click", () => one.remove());
     one.append(link, close);
-    if (text !== title) one.append(Object.assign(document.createElement("span"), { className: "soft", textContent: text }));
+    if (text) one.append(Object.assign(document.createElement("span"), { className: "soft", textContent: text }));
     list.append(one);
   };
   document.addEventListener("manciple:notice", ({ detail }) => {
     if (!allowed()) { note(detail); return; }
     const { id, title, text, path } = detail;
     try {
-      const shown = new Notification(title, { body: text === title ? "" : text, tag: `manciple-${id}`, icon: "/static/manciple/logo.svg" });
+      const shown = new Notification(title, { body: text, tag: `manciple-${id}`, icon: "/static/manciple/logo.svg" });
       shown.addEventListener("click", () => { window.focus(); location.assign(path); shown.close(); });
     } catch { note(detail); } // some browsers on phones know them from service workers alone
   });

@@ -32,6 +32,8 @@ from manciple.access import authorization
 from manciple.access.authorization import Attributes, Decision
 from manciple.audit import trail
 from manciple.audit.models import Entry
+from manciple.mirror.guard import findings
+from manciple.mirror.models import GuardFinding
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.identity import Identity
@@ -47,7 +49,7 @@ from tests.builders import (
     make_taint_rule,
 )
 from tests.dashboard import texts
-from tests.dashboard.browsing import admin, exported, signed_in, viewer, words
+from tests.dashboard.browsing import admin, exported, member, signed_in, viewer, words
 from tests.dashboard.claim_scene import runs
 from tests.scheduling.cluster import Cluster
 
@@ -481,3 +483,36 @@ def test_the_timeline_draws_lists_and_exports_it(admin: Client, scene: Cluster) 
     }
     assert {row["state"] for row in exported(admin, "/timeline.csv?range=1h&ns=default")} == {"held"}
     assert {row["node"] for row in exported(admin, "/timeline.csv?range=1h&node=node-2")} == {"node-2"}
+
+
+def test_a_contested_device_shows_the_allocations_as_far_as_the_person_sees_their_namespaces(
+    cluster: Cluster, admin: Client
+) -> None:
+    """The newest 20, of this incident alone; a cordon would only move them to another node."""
+    publish(cluster)
+    kept = {"driver": DRIVER, "pool": "node-1", "node": "node-1", "message": "held by team-b/secret"}
+    for number in range(22):
+        GuardFinding.objects.create(
+            at=NOW, namespace="team-a", claim=f"a{number}", author="sched-2", refused=True, device="gpu-0", **kept
+        )
+    GuardFinding.objects.create(
+        at=NOW, namespace="team-b", claim="hidden", author="bob", refused=False, device="gpu-1", **kept
+    )
+    long_ago = NOW - timedelta(days=1)
+    GuardFinding.objects.create(
+        at=long_ago, namespace="team-a", claim="ancient", author="ann", refused=True, device="gpu-0", **kept
+    )
+    findings.keep(NOW)
+    page = f"/incidents/{Incident.objects.get().pk}"
+    shown = words(admin, page)
+    assert "hidden team-b bob gpu-1" in shown
+    assert "let through" in shown
+    assert "a21 team-a sched-2 gpu-0" in shown
+    assert "a2 " not in shown
+    assert "ancient" not in shown
+    assert "cordon" not in shown
+    seen = words(member("meg", "team-a"), page)
+    assert "a21 team-a sched-2" in seen
+    assert "team-b not shown gpu-1" in seen
+    for name in ("hidden", "bob", "secret"):
+        assert name not in seen

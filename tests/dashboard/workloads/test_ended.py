@@ -159,7 +159,7 @@ ENDINGS: dict[str, tuple[Callable[[Cluster], None], Ending.Reason, str, str]] = 
     "a person deleted it, and it ended well": (deleted_and_ended_well, Reason.DELETED, "ann", ""),
     "it finished": (finished, Reason.SUCCEEDED, "ann", ""),
     "it finished long before it went": (finished_while_a_finalizer_held_it, Reason.SUCCEEDED, "ann", ""),
-    "it failed": (out_of_memory, Reason.FAILED, "ann", "main: OOMKilled, exit code 137"),
+    "it failed": (out_of_memory, Reason.FAILED, "ann", "container main: OOMKilled, exit code 137"),
     "a node's taint": (
         disrupted_by(evictions.NODE_TAINT, controller("node-controller")), Reason.NODE_TAINT,
         "node-controller", "NoExecute taint",

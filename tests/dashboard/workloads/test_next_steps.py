@@ -43,6 +43,8 @@ from scheduling.rehearsal.repairs import (
 )
 from tests.builders import (
     DRIVER,
+    make_alternative,
+    make_alternatives,
     make_claim,
     make_class,
     make_constraint,
@@ -147,17 +149,21 @@ def _asks(cluster: Cluster, name: str, chance: random.Random) -> None:
 
 
 def _requests(chance: random.Random) -> list[DeviceRequest]:
-    return [
-        make_request(
-            f"gpu{number}",
-            device_class=chance.choice(("any", "any", *MODELS, "h1000", "tpu")),
-            count=chance.choice((1, 1, 2, 3, 5, 9)),
-            expressions=[chance.choice((f'device.attributes["{DRIVER}"].index > 1', _of_model("a100")))]
-            if chance.random() < 0.3
-            else (),
-        )
-        for number in range(chance.choice((1, 1, 1, 2)))
-    ]
+    return [_request(f"gpu{number}", chance) for number in range(chance.choice((1, 1, 1, 2)))]
+
+
+def _request(name: str, chance: random.Random) -> DeviceRequest:
+    def wishes() -> dict[str, Any]:
+        selector = chance.choice((f'device.attributes["{DRIVER}"].index > 1', _of_model("a100")))
+        return {
+            "device_class": chance.choice(("any", "any", *MODELS, "h1000", "tpu")),
+            "count": chance.choice((1, 1, 2, 3, 5, 9)),
+            "expressions": [selector] if chance.random() < 0.3 else (),
+        }
+
+    if chance.random() < 0.25:
+        return make_alternatives(name, make_alternative("first", **wishes()), make_alternative("second", **wishes()))
+    return make_request(name, **wishes())
 
 
 # Taking a step --------------------------------------------------------------------------------------------------------
@@ -337,6 +343,43 @@ def test_as_many_are_advised_as_one_node_can_give_with_the_constraint(cluster: C
     words = _advised(admin, cluster)
     assert "Ask for 2 devices" in words
     assert not any("21" in word or "8" in word for word in words)
+
+
+def test_alternatives_are_advised_like_requests_and_changed_with_one_click(cluster: Cluster, admin: Client) -> None:
+    cluster.create(make_class())
+    cluster.create(make_class("none", expressions=["false"]))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=_devices(3)))
+    unlike = [_of_model("h100")]
+    one = make_alternatives(
+        "gpu",
+        make_alternative("best", device_class="none", count=2),
+        make_alternative("many", count=5),
+        make_alternative("other", expressions=unlike),
+    )
+    cluster.create(make_template("wants", requests=[one]))
+    cluster.create(make_pod("asks", templates={"gpu": "wants"}))
+    assert any("gpu/other" in word for word in _advised(admin, cluster))
+    lines = admin.get("/pods/default/asks").context["verdict"].steps
+    (line,) = (line for line in lines if "gpu/many" in line.word)
+    assert "count.gpu/gpu/many=3" in line.do_url
+    _confirmed(admin, line.do_url, cluster.pod("asks").metadata.uid)
+    cluster.settle()
+    assert len(cluster.devices(cluster.generated_claim("asks"))) == 3
+
+
+def test_where_several_classes_are_missing_none_of_them_alone_is_promised_to_do(
+    cluster: Cluster, admin: Client
+) -> None:
+    cluster.with_gpus("node-1", each=4)
+    cluster.create(
+        make_claim("wants", requests=[make_request("a", device_class="x"), make_request("b", device_class="y")])
+    )
+    cluster.create(make_pod("asks", claims={"gpu": "wants"}))
+    cluster.settle()
+    (step,) = (one for one in advice_of(explain_pod("default", "asks")).steps if isinstance(one.act, CreateClass))
+    assert not step.node
+    assert "`y`" in step.then
 
 
 def test_the_commonest_request_of_all_gets_a_class_with_one_click(cluster: Cluster, admin: Client) -> None:

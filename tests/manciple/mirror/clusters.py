@@ -26,8 +26,10 @@ from manciple.mirror.kubeconfig import Access, Cluster, User
 from manciple.mirror.listing import Found, Wanted
 from manciple.mirror.sources import DEVICES, POD, WHY, Source
 from manciple.per_process import reset_all
+from manciple.store.event_log import LOG
 from scheduling.rehearsal import repairs
 from tests.manciple.mirror.replay import Document, Replay
+from tests.mirrors import take_its_rights
 
 NAMESPACE, OTHER = "team-a", "team-b"
 DRIVER, CLASS = "gpu.example.com", "gpu"
@@ -93,6 +95,16 @@ def claim(
     return made
 
 
+def template(name: str) -> Document:
+    """Of a claim for one device."""
+    return {"metadata": meta(name, NAMESPACE), "spec": {"spec": claim(name)["spec"]}}
+
+
+def quota(name: str, *, claims: int) -> Document:
+    hard = {"count/resourceclaims.resource.k8s.io": str(claims)}
+    return {"metadata": meta(name, NAMESPACE), "spec": {"hard": hard}, "status": {"hard": hard, "used": hard}}
+
+
 def pod(
     name: str, *claims: str, namespace: str = NAMESPACE, on: str = "", cpu: str = "1", template: str = "", **spec: Any
 ) -> Document:
@@ -145,17 +157,21 @@ def remote_of(server: Replay) -> Remote:
 
 
 @contextmanager
-def in_store(found: Found) -> Iterator[None]:
-    """What was found is in the store; afterwards it is as before."""
+def in_store(found: Found, *, kept: bool = True) -> Iterator[None]:
+    """What was found is in the store; afterwards it is as before. kept: also in memory, as commands have it."""
     with pytest.MonkeyPatch.context() as patch, gates.using(), gaps.knowing(), transaction.atomic():
         patch.setattr(settings, "MIRROR", True)
         patch.setattr(settings, "SCHEDULER_NAMES", None)
+        take_its_rights(patch)
         # A busy machine is no reason for another answer.
         patch.setattr(settings, "EXPLANATION_PATIENCE", 100.0)
         for module in (offers, advice):
             patch.setattr(module, "BUDGET", 60.0)
         patch.setattr(advice, "read_mendings", lambda: repairs.read_mendings(60.0))
-        copying.copy(found)
+        patch.setattr(LOG, "_kept", {})
+        copied = copying.copy(found)
+        if kept:
+            LOG.keep(copied)
         try:
             yield
         finally:
@@ -164,12 +180,18 @@ def in_store(found: Found) -> Iterator[None]:
 
 
 def explained(
-    objects: Objects, name: str = "train", *, source: Source = POD, namespace: str = NAMESPACE, **server: Any
+    objects: Objects,
+    name: str = "train",
+    *,
+    source: Source = POD,
+    namespace: str = NAMESPACE,
+    kept: bool = True,
+    **server: Any,
 ) -> tuple[Answer, Found]:
     wanted = Wanted(source, namespace, name)
     with Replay(objects, **server) as replay:
         found = listing.read(remote_of(replay), WHY, namespace=namespace, wanted=wanted)
-    with in_store(found):
+    with in_store(found, kept=kept):
         return explaining.explain(found, wanted), found
 
 

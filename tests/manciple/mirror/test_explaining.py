@@ -21,7 +21,9 @@ from tests.manciple.mirror.clusters import (
     holding,
     node,
     pod,
+    quota,
     slice_of,
+    template,
 )
 
 pytestmark = pytest.mark.django_db
@@ -52,6 +54,16 @@ SCENARIOS: dict[str, tuple[Callable[[], Objects], type[Cause], str]] = {
         lambda: cluster(("pods", pod("train", template="one-gpu"))),
         causes.ClaimNotCreated,
         "Create template `one-gpu`",
+    ),
+    "a quota refuses its claim": (
+        lambda: cluster(
+            ("resourceclaimtemplates", template("one-gpu")),
+            ("resourcequotas", quota("few", claims=1)),
+            ("resourceclaims", claim("other", pod="other")),
+            ("pods", pod("train", template="one-gpu")),
+        ),
+        causes.QuotaUsedUp,
+        "Raise `count/resourceclaims.resource.k8s.io` of quota `few` to 2",
     ),
     "it has a scheduling gate": (
         lambda: cluster(("pods", pod("train", schedulingGates=[{"name": "example.com/wait"}]))),
@@ -96,6 +108,16 @@ def test_it_says_why_a_pod_waits_and_what_to_do(phrase: str) -> None:
     text = "\n".join(explaining.lines(judged))
     assert explaining.reason(judged) in text
     assert "0/2 nodes" in text  # what the cluster's own scheduler says
+
+
+@pytest.mark.parametrize("phrase", SCENARIOS)
+def test_what_a_command_keeps_in_memory_is_explained_as_what_the_log_has(phrase: str) -> None:
+    objects, _, _ = SCENARIOS[phrase]
+    answers = [explained(objects(), kept=one)[0] for one in (True, False)]
+    kept, read = map(explaining.document, answers)
+    for one in (kept, read):
+        one["scheduler"].pop("seconds")
+    assert kept == read
 
 
 def test_nothing_is_advised_that_only_manciple_has() -> None:

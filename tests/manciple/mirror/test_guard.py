@@ -12,10 +12,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import IntegrityError
 
 from inventory.impairments import CONTESTED
 from inventory.models import Incident
-from manciple.mirror.guard import findings, reviews
+from manciple.mirror.guard import findings, promises, reviews
 from manciple.mirror.guard.judging import PROMISED, Guard, Knowledge, LiveClaim, Verdict
 from manciple.mirror.guard.reviews import NoReview
 from manciple.mirror.models import DevicePromise, GuardFinding
@@ -350,6 +351,26 @@ def test_a_fault_is_no_answer_unless_it_only_watches(cluster: GuardedCluster, mo
         assert answered(watching, asked).verdict is Verdict.UNJUDGED
 
 
+def test_what_the_database_refuses_to_keep_is_not_admitted(
+    cluster: GuardedCluster, both: list[Guard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PostgreSQL it is refused when COMMIT has been sent already."""
+    store = promises.store
+
+    def twice(write: Any, beside: Any, *, at: float) -> None:
+        store(write, beside, at=at)
+        store(write, (), at=at)
+
+    asked = cluster.allocating("a", giving("n1/gpu-0"))
+    monkeypatch.setattr(promises, "store", twice)
+    with pytest.raises(IntegrityError):
+        answered(both[0], asked)
+    monkeypatch.undo()
+    assert promised() == []
+    assert answered(both[0], asked).verdict is Verdict.ADMITTED
+    assert promised() == ["a:gpu-0"]
+
+
 # A guard that watches -------------------------------------------------------------------------------------------------
 
 
@@ -378,7 +399,7 @@ def test_its_findings_are_an_incident_of_the_device_while_it_goes_on(
     findings.keep(now)
     (incident,) = Incident.objects.all()
     assert (incident.key, incident.pool, incident.ended_at) == (CONTESTED, "n1", None)
-    assert "2 allocations" in incident.impairments.get().message
+    assert "refused" in incident.impairments.get().message
     assert NAMESPACE not in incident.impairments.get().message
     findings.keep(now + timedelta(minutes=11))
     assert Incident.objects.get().ended_at is not None

@@ -92,11 +92,14 @@ def test_one_of_two_copies_and_the_other_takes_over_where_it_stops(server: Livin
     with contending(server, 2) as (first, second):
         before = entries()
         assert second.terms == []
+        assert (first.leadership.is_current, second.leadership.is_current) == (True, False)
         first.leadership.stop()
         first.thread.join(30)
+        assert not first.leadership.is_current
         server.put("pods", pod("later"))
         until(lambda: second.has_listed)
         until(lambda: "team-a/later" in stored("pods"))
+        assert second.leadership.is_current
         assert entries() == [*before, ("ADDED", "pods", "later")], "nothing is copied twice"
         assert_equal(server, "pods", "resourceclaims", "nodes", "resourceslices", "deviceclasses")
     assert not is_led()

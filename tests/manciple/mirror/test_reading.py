@@ -6,8 +6,10 @@ import base64
 import json
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,11 @@ import pytest
 
 from manciple.api import certificates
 from manciple.mirror import listing
-from manciple.mirror.client import Remote, is_exempt
+from manciple.mirror.client import PARALLEL, Remote, is_exempt
 from manciple.mirror.failures import RemoteFailure
 from manciple.mirror.kubeconfig import Access, Cluster, User
 from manciple.mirror.listing import Wanted
-from manciple.mirror.sources import CLAIM, DEVICES, POD, TAINT_RULE, WHY, Reach
+from manciple.mirror.sources import CLAIM, DEVICES, NODE, POD, TAINT_RULE, WHY, Reach
 from tests.manciple.mirror.clusters import NAMESPACE, cluster, meta, pod, remote_of
 from tests.manciple.mirror.replay import Answer, Replay
 
@@ -46,6 +48,27 @@ def test_lists_come_in_pages() -> None:
         "/api/v1/pods?limit=500&continue=500",
         "/api/v1/pods?limit=500&continue=1000",
     ]
+
+
+def test_a_kind_is_there_while_others_are_still_listed() -> None:
+    arrived = threading.Event()
+
+    def slow(path: str) -> None:
+        if path == "/api/v1/pods":
+            arrived.wait()
+
+    with Replay(cluster(("pods", pod("a"))), answer=slow) as server, ThreadPoolExecutor(PARALLEL) as pool:
+        try:
+            found = listing.begin(pool, remote_of(server), (NODE, POD), namespace=NAMESPACE)
+            arriving = found.arriving()
+            assert next(arriving) == "nodes"
+            assert len(found.pages["nodes"]) == 2
+            assert "pods" not in found.states
+        finally:
+            arrived.set()
+        assert [*arriving] == ["pods"]
+    assert len(found.pages["pods"]) == 1
+    assert found.version == "v1.36.2"
 
 
 def test_a_list_whose_state_is_gone_is_read_again_as_a_whole() -> None:

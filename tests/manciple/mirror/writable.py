@@ -41,9 +41,10 @@ class Request:
 
 @dataclass
 class Writable(Living):
-    """may: whether its user may do something, by the attributes of a review. refuses: method, or "eviction" -> (code,
-    reason, message) in place of doing it. warns: the header Warning of each answer. silent_on: methods that are done,
-    dry runs aside, and not answered. loses: the same, but not done either. before: called before each write.
+    """may: whether its user may do something, by the attributes of a review. refuses: method, "eviction" or the
+    end of a path -> (code, reason, message) in place of doing it. warns: the header Warning of each answer. silent_on:
+    methods that are done, dry runs aside, and not answered. loses: the same, but not done either. before: called before
+    each write.
     """
 
     may: Callable[[Mapping[str, str]], bool] = lambda _wanted: True
@@ -110,11 +111,12 @@ class Writable(Living):
         if rest[0] == "namespaces" and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
         plural, name, below = (*rest, "", "")[:3]
-        of = "eviction" if below else request.method
-        if of in self.refuses:
-            return self._refusal(*self.refuses[of])
+        of = "eviction" if below == "eviction" else request.method
+        for end, refusal in self.refuses.items():
+            if of == end or ("/" in end and request.path.endswith(end)):
+                return self._refusal(*refusal)
         known = self.get(plural, namespace, name) if name else None
-        if below:
+        if below == "eviction":
             uid = request.body["deleteOptions"]["preconditions"]["uid"]
             return self._remove(request, (plural, namespace, name), {"uid": uid})
         if request.method == "POST":
@@ -124,6 +126,11 @@ class Writable(Living):
         if request.method == "DELETE":
             return self._remove(request, (plural, namespace, name), request.body.get("preconditions", {}))
         wanted = json_patch(known, request.body)
+        # Each way in takes its own part, as Kubernetes' strategies do.
+        if below == "status":
+            wanted = {**known, "status": wanted["status"]}
+        elif "status" in known:
+            wanted["status"] = known["status"]
         made = wanted if request.dry else self.put(plural, wanted)
         return 200, {}, json.dumps(made).encode()
 

@@ -131,7 +131,7 @@ def test_one_that_acts_says_whom_it_may_not_impersonate(entrances: Any) -> None:
 
 def test_it_says_in_whose_name_it_acts(entrances: Any, settings: Settings) -> None:
     entrance = entrances(LOCAL)
-    assert "only reads" in " ".join(entrance.words("https://x"))
+    assert "only read" in " ".join(entrance.words("https://x"))
     entrance.acts = True
     assert f"is done in {settings.MIRROR_OF}" in " ".join(entrance.words("https://x"))
     assert entrance.naming is impersonating

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
+
+import pytest
+
+from manciple.wire import codec
+from manciple.wire.base import Declaration, Value
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -26,8 +32,7 @@ start = threading.Barrier(16)
 def read(type_, document):
     text = msgspec.json.encode(document)
     start.wait()
-    codec.decode_text(type_, text)
-    codec.decode_value(type_, document)
+    assert codec.decode_text(type_, text) == codec.decode_value(type_, document)
 
 threads = [threading.Thread(target=read, args=args) for args in ((Pod, POD), (ResourceClaim, CLAIM)) * 8]
 for thread in threads:
@@ -35,6 +40,31 @@ for thread in threads:
 for thread in threads:
     thread.join()
 """
+
+
+def test_a_thread_knows_every_field_while_another_meets_the_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a server that was just started, the first requests come at once: a field unknown to one would be lost."""
+
+    class Met(Value):
+        first: str = ""
+        second: str = ""
+
+    document, found = {"first": "a", "second": "b"}, codec.Findings()
+    seen, learn = list[object](), codec._member
+
+    def learn_slowly(declared: Declaration, asides: bool) -> codec.Normalizer:
+        learned = learn(declared, asides)
+        if declared.name == "second" and not seen:  # one field is known to this thread
+            seen.append(None)
+            other = threading.Thread(target=lambda: seen.append(codec.normalize(Met, document, found)))
+            other.start()
+            other.join()
+        return learned
+
+    monkeypatch.setattr(codec, "_member", learn_slowly)
+
+    assert codec.normalize(Met, document, found) == document
+    assert (seen[1:], found.strict) == ([document], [])
 
 
 def test_threads_that_meet_a_type_at_once_do_not_crash_the_interpreter() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -11,8 +12,11 @@ from django.test import Client
 from msgspec import structs
 
 from claims.evictions import NODE_LOST, NODE_TAINT, Disruption, disrupt, preemption_by
-from claims.kinds.pods import Pod
+from claims.kinds.pods import ContainerState, ContainerStateTerminated, ContainerStatus, Pod
+from dashboard.kit.lists import list_files
 from insight import notifications
+from inventory import impairments as inventory_impairments
+from inventory.kinds.pools import PoolKey
 from inventory.models import Node
 from manciple.api import verbs
 from manciple.controllers.models import Cursor
@@ -34,7 +38,16 @@ from manciple.wire.identity import SYSTEM, VIEWERS, Identity
 from manciple.wire.machinery import Lease, LeaseSpec
 from manciple.wire.resources import LEASES, PODS, kind
 from scheduling.models import QueuedPod
-from tests.builders import make_devices, make_meta, make_node, make_pod, make_quota, make_slice
+from tests.builders import (
+    DRIVER,
+    make_devices,
+    make_meta,
+    make_node,
+    make_pod,
+    make_quota,
+    make_slice,
+    make_taint_rule,
+)
 from tests.dashboard.claim_scene import runs
 from tests.dashboard.inventory.test_incidents import publish
 from tests.scheduling.cluster import Cluster
@@ -56,6 +69,10 @@ def wants(user: User, happening: Happening, now: datetime, **fields: Any) -> Not
 
 def told(name: str) -> list[str]:
     return list(Notification.objects.filter(person__username=name).order_by("pk").values_list("title", flat=True))
+
+
+def details(name: str) -> list[str]:
+    return [one.details for one in Notification.objects.filter(person__username=name).order_by("pk")]
 
 
 def becomes(cluster: Cluster, name: str, phase: str, namespace: str = "team-a") -> None:
@@ -244,8 +261,8 @@ def test_a_device_that_fails_is_told_to_who_sees_devices_and_to_whose_claim_hold
     cause = "unhealthy (gpu.example.com/xid=79)"
     assert told("ada") == [f"gpu-0, gpu-1 on node-1 are {cause}"], "what comes back so soon is the same incident"
     sees_devices = person_of_user(holder).may("list", "resourceslices.resource.k8s.io")
-    held = f"gpu-0 on node-1 is {cause}. Claim default/web holds it"
-    assert told("holder") == (told("ada") if sees_devices else [held])
+    assert told("holder") == (told("ada") if sees_devices else [f"gpu-0 on node-1 is {cause}"])
+    assert sees_devices or details("holder") == ["Claim default/web holds it."]
     assert told("other") == (told("ada") if sees_devices else [])
 
 
@@ -260,7 +277,7 @@ def test_each_claim_of_a_namespace_that_holds_a_device_that_fails_is_told(cluste
     (made,) = Notification.objects.all()
     assert made.title == "2 reports of unhealthy devices"
     assert [line.rpartition(". ")[2] for line in made.text.splitlines()] == [
-        "Claim default/web holds it", "Claim default/db holds it"
+        "Claim default/web holds it.", "Claim default/db holds it."
     ]  # fmt: skip
 
 
@@ -272,8 +289,8 @@ def test_a_rule_for_ones_namespace_tells_of_devices_that_it_holds(cluster: Clust
     run(cluster)
     publish(cluster, "gpu-0", "gpu-1")
     run(cluster)
-    (title,) = told("holder")
-    assert title == "gpu-0 on node-1 is unhealthy (gpu.example.com/xid=79). Claim default/web holds it"
+    assert told("holder") == ["gpu-0 on node-1 is unhealthy (gpu.example.com/xid=79)"]
+    assert details("holder") == ["Claim default/web holds it."]
     assert told("other") == []
 
 
@@ -478,7 +495,8 @@ def test_a_node_that_goes_silent_is_told_once_and_again_when_it_is_back(cluster:
     assert told("ada") == [], "its Lease is not overdue yet"
     cluster.later(6)
     run(cluster)
-    assert told("ada") == ["Node node-1 is unreachable: last heard of 41 s ago"]
+    assert told("ada") == ["Node node-1 is unreachable"]
+    assert details("ada") == ["Last heard of 41 s ago. No pod runs there."]
     runs_for(cluster, 20)
     sent(cluster)
     heard_of(cluster, "node-1")
@@ -488,7 +506,8 @@ def test_a_node_that_goes_silent_is_told_once_and_again_when_it_is_back(cluster:
     heard_of(cluster, "node-1")
     heard_of(cluster, "node-2")
     runs_for(cluster, 35)
-    assert told("ada")[1:] == ["Over: Node node-1 is unreachable: last heard of 41 s ago"]
+    assert told("ada")[1:] == ["Over: Node node-1 is unreachable"]
+    assert details("ada")[1:] == [""], "when it was last heard of is no news by then"
     heard_of(cluster, "node-1")
     heard_of(cluster, "node-2")
     runs_for(cluster, 10)
@@ -519,7 +538,7 @@ def test_a_node_that_the_controller_gave_up_is_silent_whatever_its_lease(cluster
     Node.objects.update(condition="Unknown")
     wants(person("ada", staff=True), Happening.NODE_SILENT, cluster.now)
     run(cluster)
-    assert told("ada") == ["Node node-1 is unreachable: last heard of 0 s ago"]
+    assert details("ada") == ["Last heard of 0 s ago. No pod runs there."]
 
 
 def test_nobody_is_told_of_nodes_or_pools_that_they_may_not_list(cluster: Cluster) -> None:
@@ -580,12 +599,14 @@ def test_an_incident_is_told_when_it_opens_and_closes_to_each_as_they_see_it(clu
     runs_for(cluster, 20)
     opened = "Incident: gpu-0 on node-1: gpu.example.com/xid=79"
     assert told("ada") == [opened]
-    assert told("holder") == [f"{opened}. Held by claim default/web"]
+    assert told("holder") == [opened]
+    assert details("ada") == ["1 claim holds devices of it."]
+    assert details("holder") == ["Held by claim default/web."]
     sent(cluster)
     publish(cluster)
     runs_for(cluster, 70)
     assert told("ada")[1:] == [f"Over: {opened}"]
-    assert told("holder")[1:] == [f"Over: {opened}. Held by claim default/web"]
+    assert told("holder")[1:] == [f"Over: {opened}"]
     assert told("other") == []
 
 
@@ -654,7 +675,7 @@ def test_several_at_once_are_over_when_the_last_of_them_is(cluster: Cluster) -> 
     wants(person("ada", staff=True), Happening.NODE_SILENT, cluster.now)
     cluster.later(41)
     run(cluster)
-    assert told("ada") == ["2 nodes are silent"]
+    assert told("ada") == ["2 nodes are unreachable"]
     cluster.later(20)
     sent(cluster)
     for _ in range(6):
@@ -665,7 +686,7 @@ def test_several_at_once_are_over_when_the_last_of_them_is(cluster: Cluster) -> 
         for node in ("node-1", "node-2"):
             heard_of(cluster, node)
         runs_for(cluster, 15, every=15)
-    assert told("ada")[1:] == ["Over: 2 nodes are silent"]
+    assert told("ada")[1:] == ["Over: 2 nodes are unreachable"]
 
 
 def test_it_goes_on_where_the_log_does_not_reach(scene: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -683,3 +704,110 @@ def test_it_goes_on_where_the_log_does_not_reach(scene: Cluster, monkeypatch: py
     run(scene)
     assert told("ada") == ["Pod team-a/job-2 started on node-1"]
     assert objects.get(kind(PODS), "team-a", "job-1")
+
+
+# What a message says --------------------------------------------------------------------------------------------------
+
+
+def ends(cluster: Cluster, name: str, *, init: bool = False, message: str = "", reason: str = "OOMKilled") -> None:
+    """A container of the pod ended so, and the pod failed."""
+    pod = cluster.get(Pod, name, "team-a")
+    ended = ContainerStatus(
+        name="main", state=ContainerState(terminated=ContainerStateTerminated(exit_code=137, reason=reason))
+    )
+    statuses = {"init_container_statuses" if init else "container_statuses": (ended,)}
+    cluster.update(
+        structs.replace(pod, status=structs.replace(pod.status, phase="Failed", message=message, **statuses))
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        ({}, "Container main: OOMKilled, exit code 137."),
+        ({"init": True}, "Container main: OOMKilled, exit code 137."),
+        ({"message": "the node was low on memory."}, "The node was low on memory."),
+    ],
+)
+def test_who_is_told_of_a_pod_that_failed_reads_why(scene: Cluster, made: dict[str, Any], says: str) -> None:
+    wants(person("ada", staff=True), Happening.POD_FAILED, scene.now)
+    run(scene)
+    ends(scene, "job-1", **made)
+    run(scene)
+    assert told("ada") == ["Pod team-a/job-1 failed on node-1"]
+    assert details("ada") == [says]
+
+
+def test_an_evicted_pod_is_linked_to_what_became_of_it_and_failed_pods_to_themselves(scene: Cluster) -> None:
+    """There may be another pod of the same name by now."""
+    wants(person("ada", staff=True), Happening.POD_FAILED, scene.now)
+    run(scene)
+    uid = scene.get(Pod, "job-1", "team-a").metadata.uid
+    with objects.writing() as writer:
+        pod = writer.get(kind(PODS), "team-a", "job-1")
+        assert isinstance(pod, Pod)
+        disrupt(writer, pod, NODE_TAINT, now=scene.now)
+    if (found := scene.find(Pod, "job-1", "team-a")) is not None:
+        scene.delete(found)
+    scene.create(make_pod("job-1", namespace="team-a", node="node-1"))
+    run(scene)
+    assert [one.path for one in Notification.objects.all()] == [f"/ended/{uid}"]
+    scene.later(60)
+    for name in ("job-1", "job-2"):
+        becomes(scene, name, "Failed")
+    run(scene)
+    assert [one.path for one in Notification.objects.order_by("pk")][1:] == ["/pods?state=Failed"]
+
+
+def test_whoever_is_told_of_a_node_reads_how_many_pods_it_has(cluster: Cluster) -> None:
+    cluster.create(make_node("node-1"))
+    heard_of(cluster, "node-1")
+    for name in ("a", "b"):
+        cluster.create(make_pod(name, namespace="team-a", node="node-1"))
+    cluster.create(make_pod("done", namespace="team-a", node="node-1"))
+    becomes(cluster, "done", "Succeeded")
+    wants(person("ada", staff=True), Happening.NODE_SILENT, cluster.now)
+    cluster.later(41)
+    run(cluster)
+    assert details("ada") == ["Last heard of 41 s ago. 2 pods on it may still run."]
+
+
+@pytest.mark.parametrize("source", ["node", "pool", "device rule", "pool rule", "rule for all"])
+def test_whoever_holds_devices_is_told_of_incidents_of_all_that_they_belong_to(cluster: Cluster, source: str) -> None:
+    cluster.with_gpus("node-1", "node-2", each=1)
+    runs(cluster, "web")
+    runs(cluster, "db")
+    for name in ("web", "db"):
+        claim = cluster.claim(name)
+        (where,) = cluster.devices(claim)
+        if where.startswith("node-1/"):
+            mine, other = name, {"web": "db", "db": "web"}[name]
+    for holder in ("web", "db"):
+        wants(person(holder, "default"), Happening.INCIDENT, cluster.now, namespace="default")
+    run(cluster)
+    if source == "node":
+        inventory_impairments.record_unreachable({"node-1": cluster.now}, at=cluster.now)
+    elif source == "pool":
+        pool = PoolKey(DRIVER, "node-1", "node-1")
+        inventory_impairments.record_incomplete({pool: (cluster.now, "1 of 2 slices")}, at=cluster.now)
+    else:
+        named = {"device rule": {"device": "gpu-0"}, "pool rule": {"driver": DRIVER, "pool": "node-1"}}
+        cluster.create(make_taint_rule("repair", **named.get(source, {})))
+    run(cluster)
+    (title,) = told("web")
+    assert {"node": "node node-1 is unreachable", "pool": "node-1 is incomplete"}.get(source, "by rule repair") in title
+    everywhere = source in ("device rule", "rule for all")
+    claims = sorted([mine, other]) if everywhere else [mine]
+    assert details("web") == [f"Held by claim{'s' * everywhere} {', '.join(f'default/{one}' for one in claims)}."]
+
+
+@pytest.mark.parametrize("happening", Happening)
+def test_what_is_told_of_several_leads_to_a_page_that_shows_just_those(happening: Happening) -> None:
+    """The page knows every part of the address: it leaves out what it does not."""
+    _, address = notifications._TOGETHER[happening]
+    path, _, query = address.partition("?")
+    known = list_files()[path.strip("/")]
+    for name, values in parse_qs(query).items():
+        assert known is not None
+        allowed = known.parameters()[name]
+        assert allowed is None or all(value in allowed for value in values), address

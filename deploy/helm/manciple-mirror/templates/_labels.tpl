@@ -8,3 +8,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ toYaml .Values.labels }}
 {{- end }}
 {{- end }}
+{{- define "end-gates-selector" -}}
+app.kubernetes.io/name: manciple-end-gates
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+{{- define "end-gates" -}}
+{{ include "end-gates-selector" . }}
+{{- if .Values.labels }}
+{{ toYaml .Values.labels }}
+{{- end }}
+{{- end }}
