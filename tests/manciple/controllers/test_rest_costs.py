@@ -7,6 +7,7 @@ a lost message or a restored database left behind.
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -82,6 +83,8 @@ def cost_of(work: Callable[[], object]) -> Cost:
         return count_line
 
     database, others = connection.connection, sys.gettrace()
+    gc.collect()
+    gc.disable()  # what others have left would be cleared up by lines of Python
     database.set_progress_handler(partial(steps.append, None), 1)
     sys.settrace(count_line)
     try:
@@ -89,6 +92,7 @@ def cost_of(work: Callable[[], object]) -> Cost:
             work()
     finally:
         sys.settrace(others)
+        gc.enable()
         database.set_progress_handler(None, 1)
     return Cost(len(steps), statements, lines)
 
