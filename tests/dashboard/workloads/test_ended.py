@@ -208,6 +208,8 @@ def test_a_pod_that_is_deleted_on_its_page_is_found_by_its_old_link(scene: Clust
         answer = admin.get(path)
         assert answer.status_code == 404
         assert f'href="/ended/{uid}"' in answer.content.decode(), path
+        title = answer.content.decode().partition("<title>")[2].partition("</title>")[0]
+        assert "team-a/web" in title, "what the tab says of an object that was there"
     page = words(admin, f"/ended/{uid}")
     assert "Deleted by ada" in page
     assert record().author == "ada"
