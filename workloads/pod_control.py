@@ -27,8 +27,8 @@ from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from manciple.api import verbs
-from manciple.controllers.turns import Failed, attempt
-from manciple.store import event_log, garbage, objects
+from manciple.controllers.turns import Failed, Rest, attempt
+from manciple.store import garbage, objects
 from manciple.store.objects import PendingWrite, Read, Writer, decoded
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
@@ -88,9 +88,8 @@ _cut_short: set[str] = set()
 #: resource -> namespaces of workloads that have their turn in this process -> how many pods of workloads wait there,
 #: with those that these turns have admitted
 _waiting: dict[str, dict[str, int]] = {}
-#: resource -> when its turns were last taken in this process, by the monotonic clock, the revision up to which none was
-#: left, and when the next one comes by itself
-_all_taken: dict[str, tuple[float, int, float]] = {}
+#: by resource
+_rests = {resource: Rest(following.TOLD) for resource in following.WORKLOADS}
 
 
 def take_turns(
@@ -148,14 +147,13 @@ def take_turns(
         times = {key: at for key, at in later.items() if at is not None and at != RETRY}
         refused = [key for key, at in later.items() if at == RETRY]
         following.come_back(resource, times, refused=refused, offered=offered, now=now.timestamp())
-    _all_taken[resource] = began, revision, 0.0 if refused else min([next_turn, *times.values()])
+    _rests[resource].note(began, revision, 0.0 if refused else min([next_turn, *times.values()]))
     return changed
 
 
 def rests_until(resource: str, since: float) -> float:
     """`Controller.rests_until`."""
-    began, revision, until = _all_taken.get(resource, (-math.inf, 0, 0.0))
-    return until if began >= since and event_log.newest(following.TOLD) <= revision else 0.0
+    return _rests[resource].until(since)
 
 
 def _written(resource: str, works: Mapping[Key, Work]) -> dict[Key, Done | Failed]:

@@ -62,8 +62,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--act",
         action="store_true",
-        help="let the dashboard change devices, nodes, pods and claims in the cluster, with the rights that you have "
-        "there; in the cluster, each user, whom the mirror impersonates",
+        help="let pages change devices, nodes, pods and claims in the cluster, with each user's rights there",
     )
     within = made.add_argument_group("in the cluster")
     within.add_argument(
