@@ -1057,6 +1057,10 @@ class FragmentationPolicy(PlacementPolicy):
     def reason(self, choice: NodeChoice, results: Sequence[AllocationResult]) -> str:
         if choice.cost is None:  # the mix was not evaluated yet
             return f"the most packed {among(choice).removesuffix(',')}, {free_devices(choice)}"
+        if choice.cost == inf:  # `RankedNode.stranded`: it was searched after all nodes that have an estimate
+            return (
+                f"{among(choice)} the first that took the pod; what it strands has no estimate; {free_devices(choice)}"
+            )
         given = [one.device for result in results for one in result.devices.results]
         device = f", by {given[0]}" if len(given) == 1 and choice.free > 1 else ""
         reason = f"{among(choice)} the pod strands the least here{device}: {_devices(choice.cost)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from pytest_django.fixtures import Settings
 from claims.event_recorder import PLACEMENT
 from inventory.kinds.devices import Device
 from inventory.kinds.nodes import Taint
+from scheduling.allocator.placement import NodeChoice
+from scheduling.placement.fragmentation import policy as fragmentation
 from scheduling.placement.policies import POLICY_ANNOTATION
 from scheduling.rehearsal.explanations import pod_document
 from scheduling.state.nodes import Resident, Residents
@@ -262,6 +265,18 @@ def test_the_next_best_node_is_told(cluster: Cluster) -> None:
         "fragmentation: … 2 … the pod strands the least here, by gpu-0: 0.02 devices less than before (on node-2, the "
         "next best, no more than before); 2 …"
     )
+
+
+@pytest.mark.parametrize("next_best", [None, ("node-2", 0.5)])
+@pytest.mark.parametrize("prefers", [False, True])
+def test_a_node_without_an_estimate_has_no_number_of_stranded_devices(
+    prefers: bool, next_best: tuple[str, float] | None
+) -> None:
+    choice = NodeChoice(free=5, nodes=2, cost=inf, next_best=next_best, prefers=prefers)
+    told = fragmentation.POLICY.reason(choice, [])
+    assert "no estimate" in told
+    assert "inf" not in told
+    assert "5 free devices" in told
 
 
 @pytest.mark.parametrize(
