@@ -534,3 +534,23 @@ def test_a_constraint_with_a_wrong_name_is_mended_with_one_click(cluster: Cluste
     assert cluster.pod("asks").spec.node_name == "node-1"
     (made,) = cluster.all(ResourceClaim)
     assert made.spec.devices.constraints[0].match_attribute == PCIE
+
+
+def test_a_pod_awaits_only_those_that_end_before_it_can_start(cluster: Cluster, admin: Client) -> None:
+    """Room that is kept for the pod that has waited longest counts in each rehearsal, not in the first alone."""
+    cluster.with_gpus("node-1", each=4)
+    for name, count in (("leaves", 1), ("stays", 3)):
+        cluster.create(make_claim(name, requests=[make_request(count=count)]))
+        cluster.create(make_pod(name, claims={"gpu": name}))
+    cluster.settle()
+    cluster.create(make_claim("large", requests=[make_request(count=3)]))
+    cluster.create(make_pod("large", claims={"gpu": "large"}))
+    cluster.settle()
+    cluster.later(70)
+    cluster.finish("leaves")
+    cluster.settle()
+    assert cluster.pod("large").status.nominated_node_name == "node-1"
+    cluster.create(make_claim("wants"))
+    cluster.create(make_pod("asks", claims={"gpu": "wants"}))
+    (words,) = (one for one in _advised(admin, cluster) if one.startswith("Wait"))
+    assert "`default/stays`" in words
