@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 import cases.in_memory  # noqa: F401 - before any model
 from cases.figures import Figure
 from django.core.management import call_command
+from django.db import transaction
 from msgspec.structs import replace
 
 from claims.kinds.pods import Pod, PodCondition, PodStatus
@@ -81,6 +82,11 @@ def main() -> None:
     arguments.add_argument("--profile", action="store_true", help="where the last turn's time went")
     given = arguments.parse_args()
     call_command("migrate", verbosity=0)
+    with transaction.atomic():  # what several share is else committed by a thread with a database of its own
+        measure(given)
+
+
+def measure(given: argparse.Namespace) -> None:
     ensure_namespaces()
     pod_control.MOST_WAITING = given.pods + given.jobs
     now = datetime.now(UTC)

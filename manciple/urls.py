@@ -9,13 +9,14 @@ from django.views.generic import RedirectView
 
 from dashboard.kit import signing_in as outside
 from dashboard.kit.guards import public
+from dashboard.kit.navigation import go_home
 from dashboard.kit.signing_in import SetPasswordPage, SignInPage
 from manciple.access.authorization import demand_declarations
 from manciple.api.urls import urlpatterns as api_urls
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *api_urls,
-    path("", public(RedirectView.as_view(pattern_name="overview")), name="home"),
+    path("", go_home, name="home"),
     path("favicon.ico", public(RedirectView.as_view(url=static("manciple/logo.svg")))),
     path("login", public(SignInPage.as_view()), name="login"),
     path("welcome/<uidb64>/<token>", public(SetPasswordPage.as_view()), name="welcome"),

@@ -27,7 +27,7 @@ from claims.event_recorder import EventNote
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from manciple.api import verbs
-from manciple.controllers.turns import Failed, attempt
+from manciple.controllers.turns import Failed, Rest, attempt
 from manciple.store import garbage, objects
 from manciple.store.objects import PendingWrite, Read, Writer, decoded
 from manciple.wire.base import ApiObject
@@ -85,6 +85,11 @@ class Work:
 
 #: The resources whose turns were cut short in this process when they were taken last.
 _cut_short: set[str] = set()
+#: resource -> namespaces of workloads that have their turn in this process -> how many pods of workloads wait there,
+#: with those that these turns have admitted
+_waiting: dict[str, dict[str, int]] = {}
+#: by resource
+_rests = {resource: Rest(following.TOLD) for resource in following.WORKLOADS}
 
 
 def take_turns(
@@ -98,7 +103,8 @@ def take_turns(
 
     look: what is to be known for one turn. sync: takes it, up to what is to be written.
     """
-    changed, until, is_over = 0, time.monotonic() + SHARE, False
+    began, changed, is_over = time.monotonic(), 0, False
+    until, revision, next_turn = began + SHARE, 0, 0.0
     later: dict[Key, float | None] = {}
     offered: dict[Key, Collection[Key] | None] = {}
     _cut_short.add(resource)
@@ -107,8 +113,11 @@ def take_turns(
             with following.current() as view:
                 if view is None or not (taken := view.take(resource, now, AT_ONCE)):
                     _cut_short.discard(resource)
+                    if view is not None:
+                        revision, next_turn = view.revision, view.next_turn(resource)
                     break
                 later.update((one.key, now.timestamp()) for one in taken)  # whatever cuts this off, no turn is lost
+                _waiting[resource] = {one.key[0]: view.waiting[one.key[0]] for one in taken}
                 # What goes wrong here must not cost the view, which all of them share.
                 turns = {one.key: attempt(resource, one.key, partial(look, view, one)) for one in taken}
                 offered.update((key, getattr(turn, "offered", None)) for key, turn in turns.items())
@@ -138,7 +147,13 @@ def take_turns(
         times = {key: at for key, at in later.items() if at is not None and at != RETRY}
         refused = [key for key, at in later.items() if at == RETRY]
         following.come_back(resource, times, refused=refused, offered=offered, now=now.timestamp())
+    _rests[resource].note(began, revision, 0.0 if refused else min([next_turn, *times.values()]))
     return changed
+
+
+def rests_until(resource: str, since: float) -> float:
+    """`Controller.rests_until`."""
+    return _rests[resource].until(since)
 
 
 def _written(resource: str, works: Mapping[Key, Work]) -> dict[Key, Done | Failed]:
@@ -211,12 +226,13 @@ class PodControl:
             except ApiError as error:
                 return found, error
             found.append((made, uid))
+            _waiting[self.kind.resource][self.workload.metadata.namespace] += 1
         return found, None
 
     def _room(self, pod: Pod) -> int:
         """How many such pods may come to those that wait for a node."""
         namespace, size = self.workload.metadata.namespace, len(msgspec.json.encode(pod))
-        return min(MOST_WAITING, MOST_WAITING_BYTES // size) - following.waiting_pods(namespace)
+        return min(MOST_WAITING, MOST_WAITING_BYTES // size) - _waiting[self.kind.resource][namespace]
 
     # In the transaction -----------------------------------------------------------------------------------------------
 

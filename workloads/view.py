@@ -9,6 +9,7 @@ workloads there is no view, and nobody follows anything.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ STATEFUL_SETS = "statefulsets.apps"
 REVISIONS = "controllerrevisions.apps"
 #: What makes pods, or makes what makes pods.
 WORKLOADS = (CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS)
+#: What gives turns. Of nodes only news does, for which DaemonSets are woken: their agents write them all the time.
+TOLD = (*WORKLOADS, REVISIONS, PODS)
 #: resource -> the resources of what its objects may be controlled by
 _ADOPTERS = {
     REPLICA_SETS: (DEPLOYMENTS,),
@@ -53,14 +56,23 @@ _CHILDREN = (REPLICA_SETS, REVISIONS)
 #: Workloads of a namespace that may try again within one rest what was refused.
 TOGETHER = 10
 
-#: Whether there is any workload, or a pod that has outlived its own: it may still have a Job's finalizer.
-_WORKLOADS, _PARAMETERS = sql.any_of(WORKLOADS)
-ANY: sql.Query = (
+
+def any_of(*resources: str) -> sql.Query:
+    """Whether there is any of these workloads."""
+    condition, parameters = sql.any_of(resources)
+    return f"SELECT {condition}", parameters
+
+
+def any_or_outlived(*resources: str) -> sql.Query:
+    """The same, or a pod that has outlived its own: it may still have a Job's finalizer."""
+    found, parameters = any_of(*resources)
     # Few are gone: each is looked up by itself, whatever PostgreSQL, which has no statistics yet, would join.
-    f"SELECT {_WORKLOADS} OR EXISTS (SELECT 1 FROM store_ownerlink WHERE gone AND controller AND "  # noqa: S608 - of places for values
-    "(SELECT resource FROM store_storedobject WHERE uid = object_id) = %s)",
-    (*_PARAMETERS, PODS),
-)
+    outlived = "SELECT 1 FROM store_ownerlink WHERE gone AND controller AND "
+    of_pod = "(SELECT resource FROM store_storedobject WHERE uid = object_id) = %s"
+    return f"{found} OR EXISTS ({outlived}{of_pod})", (*parameters, PODS)
+
+
+ANY = any_or_outlived(*WORKLOADS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,7 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
 class WorkloadView(View):
     """See the module. Everything by uid of who controls it, or by resource and key."""
 
-    resources: ClassVar[Sequence[str]] = (NODES, *WORKLOADS, REVISIONS, PODS)
+    resources: ClassVar[Sequence[str]] = (NODES, *TOLD)
 
     def __init__(self) -> None:
         self.workloads: dict[str, dict[Key, ApiObject]] = {resource: {} for resource in WORKLOADS}
@@ -256,6 +268,12 @@ class WorkloadView(View):
                 found.append(workload)
         return found
 
+    def next_turn(self, resource: str) -> float:
+        """When the next turn comes without a change, as POSIX seconds, once all that is known have had theirs."""
+        if self._changed[resource] or (resource == JOBS and self.stray):
+            return 0.0
+        return min(self._later[resource].values(), default=math.inf)
+
     def again(self, resource: str, key: Key, at: float) -> None:
         """Its turn comes at that time, in POSIX seconds, if not before."""
         if key in self.workloads[resource]:
@@ -382,9 +400,3 @@ def come_back(
             view.retry(resource, key, now, RETRY_AFTER)
         for key, pods in offered.items():
             view.offer_again(resource, key, pods)
-
-
-def waiting_pods(namespace: str) -> int:
-    """How many pods of the namespace's workloads wait for a node."""
-    with current() as view:
-        return view.waiting[namespace] if view is not None else 0

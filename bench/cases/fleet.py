@@ -51,21 +51,24 @@ def renewals(
 
 
 async def _renew(nodes: Sequence[str], patch: Patch, every: float, *, offset: float) -> None:
-    """One after the other, spread over the interval as the agents of a real fleet are; after an outage they hurry.
+    """One after the other, spread over the interval as the agents of a real fleet are; after an outage they hurry, for
+    one round: nobody makes up for the renewals before the last.
 
     offset: the part of a pause by which it begins later.
     """
     pause = every / len(nodes)
     due = time.monotonic() + pause * offset
+    renewed = dict.fromkeys(nodes, due)
     for node in itertools.cycle(nodes):
         await sleep(max(0.0, due - time.monotonic()))
         now = documents.now()
         await patch(f"{LEASES}/{node}", json.dumps({"spec": {"renewTime": now}}).encode())
-        if time.monotonic() - due > SILENT:
+        was_silent, renewed[node] = time.monotonic() - renewed[node] > every + SILENT, time.monotonic()
+        if was_silent:
             times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), f"{now[:19]}Z")
             ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", **times}
             await patch(f"{NODES}/{node}/status", json.dumps({"status": {"conditions": [ready]}}).encode())
-        due += pause
+        due = max(due + pause, time.monotonic() - every)
 
 
 def _patch_of(connection: Connection, codes: Counter[int]) -> Patch:

@@ -4,13 +4,14 @@ they are gone, and what somebody else sees meanwhile, whose namespace has nothin
 A fleet of nodes renews its Leases all the while; no agent reports that a pod runs. Then, one after the other:
 
     at rest    nobody but the fleet
-    jobs       clients create the Jobs; a watch counts the pods that are bound
+    pods       clients create the pods that the Jobs would make, and nothing else; then these go with their namespace
+    jobs       as many clients create the Jobs; a watch counts the pods that are bound
     at rest    with all Jobs there
     each       the Jobs are deleted one by one, as `kubectl delete job --all` does
     namespace  as many Jobs again, whose namespace is deleted
     at rest    nobody but the fleet again
 
-While Jobs come and go, a ConfigMap is created ten times a second in another namespace.
+While pods and Jobs come and go, a ConfigMap is created ten times a second in another namespace.
 """
 
 from __future__ import annotations
@@ -49,42 +50,47 @@ async def _measure(installation: Installation, *, nodes: int, jobs: int) -> list
     connect, figures = installation.connect, list[Figure]()
     async with running(*fleet(connect, documents.node_names(nodes)), watching(connect())):
         figures += [one async for one in at_rest(f"{nodes} nodes")]
-        spent = cpu.by_role()
-        async with _neighbour(connect(), "created", figures):
-            posted, bound = await _create(connect, jobs)
-        costs = {role: seconds * 1000 / jobs for role, seconds in cpu.since(spent).items()}
-        figures += [
-            Figure(name=f"{jobs:,} Jobs: created", value=jobs / posted, unit="Jobs/s"),
-            Figure(name=f"{jobs:,} Jobs: created, pods bound", value=jobs / bound, unit="Jobs/s"),
-            Figure(name="CPU a Job", value=sum(costs.values()), unit="ms"),
-        ]
+        async with _neighbour(connect(), "pods are created", figures):
+            figures += await _create(connect, "pods", PODS, pod, jobs)
+        await _timed(_accepted(connect(), "DELETE", f"{TEAMS}/{TEAM}"), _forgotten(connect()))
+        async with _neighbour(connect(), "Jobs are created", figures):
+            figures += await _create(connect, "Jobs", JOBS, job, jobs)
         figures += [one async for one in at_rest(f"{nodes} nodes, {jobs:,} Jobs")]
-        async with _neighbour(connect(), "deleted one by one", figures):
+        async with _neighbour(connect(), "Jobs are deleted one by one", figures):
             took = await _timed(_delete_each(connect(), jobs), gone(connect(), PODS))
         figures.append(Figure(name=f"{jobs:,} Jobs: deleted one by one", value=took, unit="s"))
-        await _create(connect, jobs)
-        async with _neighbour(connect(), "deleted with their namespace", figures):
+        await _create(connect, "Jobs", JOBS, job, jobs)
+        async with _neighbour(connect(), "Jobs are deleted with their namespace", figures):
             took = await _timed(_accepted(connect(), "DELETE", f"{TEAMS}/{TEAM}"), _forgotten(connect()))
         figures.append(Figure(name=f"{jobs:,} Jobs: deleted with their namespace", value=took, unit="s"))
         figures += [one async for one in at_rest(f"{nodes} nodes, Jobs deleted")]
     return figures
 
 
-async def _create(connect: Callable[[], Connection], jobs: int) -> tuple[float, float]:
-    """Seconds until all were accepted, and until their pods were bound."""
+async def _create(
+    connect: Callable[[], Connection], name: str, path: str, made: Callable[[str], object], number: int
+) -> list[Figure]:
+    """So many of what `made` makes: how soon all were accepted and their pods bound, and the CPU of the servers."""
     await _accepted(connect(), "POST", TEAMS, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
     await _accepted(connect(), "POST", TEMPLATES, json.loads(encode(make_template(TEMPLATE, namespace=TEAM))))
-    started = time.monotonic()
-    counting = asyncio.create_task(counted(connect(), PODS, jobs, started))
-    await asyncio.gather(*(_post(connect(), range(first, jobs, CLIENTS)) for first in range(CLIENTS)))
+    spent, started = cpu.by_role(), time.monotonic()
+    counting = asyncio.create_task(counted(connect(), PODS, number, started))
+    numbers = range(number)
+    await asyncio.gather(*(_post(connect(), path, made, numbers[first::CLIENTS]) for first in range(CLIENTS)))
     posted = time.monotonic() - started
     _, bound = await asyncio.wait_for(counting, PATIENCE)
-    return posted, bound
+    costs = {role: seconds * 1000 / number for role, seconds in cpu.since(spent).items()}
+    return [
+        Figure(name=f"{number:,} {name}: created", value=number / posted, unit=f"{name}/s"),
+        Figure(name=f"{number:,} {name}: created, pods bound", value=number / bound, unit=f"{name}/s"),
+        Figure(name="CPU each", value=sum(costs.values()), unit="ms"),
+        *(Figure(name=f"  {role}", value=cost, unit="ms") for role, cost in costs.items()),
+    ]
 
 
-async def _post(connection: Connection, numbers: Sequence[int]) -> None:
+async def _post(connection: Connection, path: str, made: Callable[[str], object], numbers: Sequence[int]) -> None:
     for number in numbers:
-        await _accepted(connection, "POST", JOBS, job(f"job-{number:05}"))
+        await _accepted(connection, "POST", path, made(f"job-{number:05}"))
 
 
 async def _delete_each(connection: Connection, jobs: int) -> None:
@@ -128,13 +134,21 @@ async def _neighbour(connection: Connection, name: str, figures: list[Figure]) -
     async with running(work()):
         yield
     figures += [
-        Figure(name=f"a POST elsewhere while Jobs are {name}: {shown}", value=value, unit="ms")
+        Figure(name=f"a POST elsewhere while {name}: {shown}", value=value, unit="ms")
         for shown, value in (("p50", quantile(took, 0.5)), ("p99", quantile(took, 0.99)), ("longest", max(took)))
     ]
 
 
+def pod(name: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": _pod_spec()}
+
+
 def job(name: str) -> dict[str, object]:
+    spec = {"template": {"spec": _pod_spec()}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def _pod_spec() -> dict[str, object]:
     container = {"name": "app", "image": "example.com/app", "resources": {"claims": [{"name": "gpu"}]}}
     claims = [{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}]
-    pod = {**UNATTENDED, "restartPolicy": "Never", "containers": [container], "resourceClaims": claims}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": {"spec": pod}}}
+    return {**UNATTENDED, "restartPolicy": "Never", "containers": [container], "resourceClaims": claims}

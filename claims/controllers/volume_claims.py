@@ -20,6 +20,7 @@ Source: pkg/controller/volume/{persistentvolume,pvcprotection,pvprotection} of K
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ from claims.kinds.volume_claims import LOST, PENDING, STORAGE, VOLUME_CLAIM, Per
 from claims.kinds.volumes import VOLUME_CLAIMS
 from inventory.kinds.nodes import Node
 from manciple.controllers.declaration import BOUND, FINISHED, Controller
-from manciple.controllers.turns import Failed, attempt
+from manciple.controllers.turns import Failed, Rest, attempt
 from manciple.store import objects, sql
 from manciple.store.event_log import Follower, View
 from manciple.store.objects import Writer
@@ -220,6 +221,7 @@ class VolumeView(View):
 
 
 _follower = Follower(VolumeView)
+_rest = Rest(VolumeView.resources)
 
 
 @contextmanager
@@ -235,6 +237,7 @@ def current() -> Iterator[VolumeView | None]:
 
 
 def reconcile(now: datetime) -> int:
+    began = time.monotonic()
     with current() as view:
         if view is None:
             return 0
@@ -257,6 +260,8 @@ def reconcile(now: datetime) -> int:
             del view.changed_claims[key]
         for name in volumes:
             del view.changed_volumes[name]
+        revision, is_left = view.revision, view.changed_claims or view.changed_volumes
+        next_look = 0.0 if is_left else view.next_look.timestamp()
     changed, again = 0, set(steps)  # whatever cuts this off, none is lost
     try:
         for (resource, key), step in steps.items():
@@ -269,6 +274,7 @@ def reconcile(now: datetime) -> int:
     finally:
         if again:
             _look_again(again)
+    _rest.note(began, revision, 0.0 if again else next_look)
     return changed
 
 
@@ -524,6 +530,7 @@ CONTROLLER = Controller(
     has_work=ANY,
     is_work=frozenset({(VOLUME_CLAIMS, ADDED), (VOLUMES, ADDED)}),
     rests_without_work=True,
+    rests_until=_rest.until,
     most_per_turn=MOST,
     queue_name="persistentvolume",
 )

@@ -11,6 +11,7 @@ from dashboard.kit.lists import ListQuery, list_paths
 urlpatterns = [
     *list_paths("devices", devices.show_devices, file=devices.export_devices),
     path("devices/lines", devices.show_lines, name="device-lines"),
+    path("devices/window", devices.show_window, name="device-window"),
     path("devices/matches", devices.show_matches, name="device-matches"),
     path("devices/panel", devices.show_panel, name="device-panel"),
     path("devices/d/<str:driver>/<path:pool>/<str:device>", devices.show_device, name="device"),

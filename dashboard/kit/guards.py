@@ -80,7 +80,7 @@ def _declared(rights: ViewRights) -> Callable[[View], View]:
         @wraps(view)
         def guarded(request: HttpRequest, *arguments: Any, **parameters: Any) -> HttpResponseBase:
             if not rights.public:
-                _check(rights, person_of(request))
+                check(rights, person_of(request))
             return view(request, *arguments, **parameters)
 
         in_session = login_required(guarded)
@@ -128,7 +128,7 @@ def demand_copied(what: str) -> None:
         raise PermissionDenied(f"This is a mirror of {settings.MIRROR_OF}: its {what} are not copied.")
 
 
-def _check(rights: ViewRights, person: Person) -> None:
+def check(rights: ViewRights, person: Person) -> None:
     """Raises: PermissionDenied."""
     if rights.administers:
         demand_copied("people and roles")

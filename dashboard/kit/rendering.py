@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Generic, TypeVar
 
 from django.conf import settings
@@ -20,6 +20,7 @@ from django.template.loaders import filesystem
 
 from dashboard.kit import mirrored, undo
 from dashboard.kit.lists import Table, is_file
+from dashboard.kit.navigation import MORE, OWN, PLACES, places_of
 from dashboard.kit.preferences import preferences_of, views_of
 from manciple.access.membership import administrators
 from manciple.people import person_of
@@ -70,41 +71,10 @@ def show_list(request: HttpRequest, template: str, context: ListContext, *, stat
     return render_page(request, template, replace(context, table=context.table.in_pages()), status=status)
 
 
-#: Places of kinds that no mirror copies.
-UNMIRRORED = frozenset({"autoscalers"})
-#: The main navigation: (URL name, word, icon). On a phone the first five, and the rest under "More".
-PLACES = (
-    ("overview", "Overview", "i-over"),
-    ("devices", "Devices", "i-dev"),
-    ("claims", "Claims", "i-claim"),
-    ("pods", "Pods", "i-pod"),
-    ("workloads", "Workloads", "i-work"),
-    ("classes", "Classes", "i-class"),
-    ("nodes", "Nodes", "i-node"),
-    ("quotas", "Quotas", "i-quota"),
-    ("what-if", "What if", "i-whatif"),
-    ("timeline", "Timeline", "i-time"),
-)
-#: Places that the navigation has under "More".
-MORE = (
-    ("usage", "Usage", "i-over"),
-    ("incidents", "Incidents", "i-alert"),
-    ("events", "Events", "i-time"),
-    ("ended", "What ended", "i-time"),
-    ("namespaces", "Namespaces", "i-over"),
-    ("drivers", "Drivers", "i-dev"),
-    ("templates", "Templates", "i-claim"),
-    ("autoscalers", "Autoscalers", "i-work"),
-    ("taint-rules", "Taint rules", "i-alert"),
-    ("views", "Saved views", "i-view"),
-)
-
-
 def person(request: HttpRequest) -> dict[str, Any]:
-    """`person`: who is signed in; `places`, `more_places`: where they may go; `audits`: whether they read the audit
-    trail; `submits`: whether they may create pods; `administrators`: whom to ask; `undo`: what they may take back;
-    `views`: those of the page that are saved; `tour`: whether the page begins with the tour of a first visit; `mirror`:
-    the cluster whose mirror this is.
+    """`person`: who is signed in; `places`, `more_places`, `own_places`: where they may go; `submits`: whether they may
+    create pods; `administrators`: whom to ask; `undo`: what they may take back; `views`: those of the page that are
+    saved; `tour`: whether the page begins with the tour of a first visit; `mirror`: the cluster whose mirror this is.
 
     Nothing where nobody is signed in.
     """
@@ -113,9 +83,9 @@ def person(request: HttpRequest) -> dict[str, Any]:
         return {}
     return {
         "person": person_of(request),
-        "places": PLACES,
-        "more_places": more_places(),
-        "audits": person_of(request).may_audit,
+        "places": cache(partial(places_of, PLACES, person_of(request))),
+        "more_places": cache(partial(places_of, MORE, person_of(request))),
+        "own_places": cache(partial(places_of, OWN, person_of(request))),
         "submits": partial(person_of(request).may_somewhere, "create", PODS),
         "administrators": administrators,
         "undo": partial(undo.offered, request) if undo.SESSION_KEY in request.session else None,
@@ -123,11 +93,6 @@ def person(request: HttpRequest) -> dict[str, Any]:
         "tour": partial(wants_tour, request),
         "mirror": mirrored.header() if settings.MIRROR else None,
     }
-
-
-def more_places() -> list[tuple[str, str, str]]:
-    """Those of `MORE` that there are."""
-    return [one for one in MORE if not (settings.MIRROR and one[0] in UNMIRRORED)]
 
 
 #: Where people come first.

@@ -1,7 +1,7 @@
 """`/access?user=bob`: what bob may do and why, for whoever may create SubjectAccessReviews.
 
 With `&verb=create&resource=pods&ns=team-a` also whether bob may do that, and which rule of which role allows it, or who
-could. `&groups=` are groups of his besides those that are known here.
+could. `&groups=` are groups of his besides those that are known here. In a mirror: `dashboard.people.own_rights`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from itertools import islice
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from dashboard.kit.forms import PageForm, code_input
-from dashboard.kit.guards import authorizes, demand_copied
+from dashboard.kit.guards import authorizes
 from dashboard.kit.rendering import PageContext, render_page
 from dashboard.kit.suggestions import did_you_mean
 from dashboard.people import known_names
+from dashboard.people.own_rights import show_own_rights
 from dashboard.people.roles import OFFERED, RuleLine, find_kind, in_short, may_ask
 from dashboard.templatetags.kit import role_url
 from manciple.access import authorization, rbac
@@ -241,7 +243,8 @@ class AccessForm(PageForm):
 @authorizes
 @require_safe
 def show_access(request: HttpRequest) -> HttpResponse:
-    demand_copied("roles")
+    if settings.MIRROR:
+        return show_own_rights(request)
     revision = latest_revision()
     if not may_ask(person_of(request)):
         raise PermissionDenied("You may not ask what others may do: ask an administrator for a role.")

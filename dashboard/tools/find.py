@@ -30,7 +30,8 @@ from claims.devices.cache import read_devices
 from claims.devices.published import CandidateDevice, DeviceSlice, address_of
 from claims.models import AllocatedDevice, Claim, Ending, Pod, Quota, QuotaLimit
 from dashboard.kit.guards import authorizes, signed_in
-from dashboard.kit.rendering import PLACES, PageContext, TemplateContext, ValueContext, more_places, render_page
+from dashboard.kit.navigation import MORE, OWN, PLACES, places_of
+from dashboard.kit.rendering import PageContext, TemplateContext, ValueContext, render_page
 from dashboard.models import SavedView
 from dashboard.templatetags.kit import device_url, driver_url, manual_url, object_url, page_url, person_url, yaml_url
 from dashboard.tools import manual
@@ -588,23 +589,13 @@ def _named_by() -> Mapping[str, Collection[str]]:
     return found
 
 
-#: See `dashboard.kit.auditors`.
-AUDIT = "events.audit.manciple.dev"
-
-
 #: (address, word, icon) of a page
 Place = tuple[str, str, str]
 
 
 def places(person: Person) -> list[Place]:
-    """The navigation, "More", the account's menu, and what administrators have besides."""
-    own = (("notifications", "Notifications", "i-alert"), ("account", "Your account", "i-person"))
-    named = [*PLACES, *more_places(), *own, ("keys", "Keys", "i-key")]
-    if person.may("list", AUDIT):
-        named.append(("audit", "Audit", "i-time"))
-    if person.administers:
-        named += [("people", "People and groups", "i-person"), ("roles", "Roles", "i-person")]
-    return [(reverse(name), word, icon) for name, word, icon in named]
+    """The navigation, "More", and the account's menu."""
+    return [(reverse(name), word, icon) for name, word, icon in places_of([*PLACES, *MORE, *OWN], person)]
 
 
 def gone_to(text: str, person: Person) -> Iterator[HitSection]:

@@ -159,12 +159,17 @@ def decide_remote_by(authorizer: Authorizer) -> None:
     _of_cluster.value = authorizer
 
 
+def decided_there(identity: Identity, wanted: Attributes) -> Decision:
+    """What the mirrored cluster says of one of its users, also of what nobody may do here."""
+    return _of_cluster.value(identity, wanted)
+
+
 def decide(identity: Identity, wanted: Attributes) -> Decision:
     for refuse in _refusals:
         if reason := refuse(wanted):
             return Decision(False, reason, denied=True)
     if identity.remote:
-        return _of_cluster.value(identity, wanted)
+        return decided_there(identity, wanted)
     if MASTERS in identity.groups:
         return Decision(True, f'member of "{MASTERS}"')
     reasons = []

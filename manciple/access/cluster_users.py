@@ -201,10 +201,11 @@ def identity_in(session: Any, user: Any) -> Identity:
 
 
 def account_name(name: str) -> str:
-    """Under which name Django knows a user of the cluster, whose names may be longer."""
-    if len(name) <= _LONGEST_NAME:
+    """Under which name Django knows a user of the cluster, whose names may be longer, or none for a database."""
+    if len(name) <= _LONGEST_NAME and name.isprintable():
         return name
-    return f"{name[:80]}…{hashlib.sha256(name.encode()).hexdigest()}"
+    readable = "".join(filter(str.isprintable, name[:80]))
+    return f"{readable}…{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 def _begin(request: HttpRequest, vouched: Vouched) -> None:

@@ -8,13 +8,15 @@ that are not copied (`copy_only`) cannot be read either: that there is none of t
 Whoever is in the group of `OWNERS` reads everything that was copied. The roles of the cluster are not copied.
 
 A mirror that acts (`act_by`) sends what its pages write to the cluster (`manciple.api.destination`); then `refusal`
-lets pages ask for `ACTS`, and the cluster says what its user may do of them. Nothing is ever written to the copy: the
-gate refuses that all the same.
+lets pages ask for `ACTS`, and the cluster says what its user may do of them: the owner by `ClusterRights`, each of its
+users as of everything else (`manciple.access.cluster_users`). Nothing is ever written to the copy: the gate refuses
+that all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from django.conf import settings
@@ -52,7 +54,7 @@ _copied = set[str]()
 
 
 class ClusterRights:
-    """What the cluster lets a person do. This one does not act."""
+    """What the cluster lets the owner do. This one has none."""
 
     #: the namespace of the kubeconfig, where whoever may not act everywhere most likely may
     namespace = ""
@@ -61,7 +63,21 @@ class ClusterRights:
         return Decision(False)
 
 
+#: Of the owner, and by which pages act; None while they do not.
+_owners = PerProcess(ClusterRights)
 _rights = PerProcess[ClusterRights | None](lambda: None)
+
+
+def ask_for_owner(rights: ClusterRights) -> None:
+    """From now on `answered` asks these."""
+    _owners.value = rights
+
+
+def answered(identity: Identity, wanted: Attributes) -> Decision:
+    """What the cluster lets somebody do there, whatever this mirror does."""
+    if identity.remote:
+        return authorization.decided_there(identity, wanted)
+    return _owners.value.decide(identity, wanted) if OWNERS in identity.groups else Decision(False)
 
 
 def act_by(rights: ClusterRights | None) -> None:
@@ -78,6 +94,11 @@ def likely_namespace() -> str:
     return _rights.value.namespace if _rights.value is not None else ""
 
 
+def as_sent(wanted: Attributes) -> Attributes:
+    """What is asked of the cluster: a page's update is sent as a patch."""
+    return replace(wanted, verb="patch") if wanted.verb == "update" and _named(wanted) in ACTS else wanted
+
+
 def copy_only(resources: Iterable[str]) -> None:
     """resources: `pods`, `resourceclaims.resource.k8s.io`."""
     _copied.update(resources)
@@ -90,7 +111,7 @@ def refusal(wanted: Attributes) -> str:
     cluster = settings.MIRROR_OF
     if wanted.subresource in _CONNECTIONS:
         return f"this is a mirror of {cluster}, whose nodes are reached there: kubectl --context {cluster}"
-    resource = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
+    resource = _named(wanted)
     if resource in _OWN or (wanted.resource in _QUESTIONS and wanted.verb == "create") or is_act(wanted):
         return ""
     if wanted.verb in _READING:
@@ -105,9 +126,12 @@ def is_act(wanted: Attributes) -> bool:
     if not acts() or wanted.subresource:
         return False
     request = records.origin()
-    resource = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
     is_page = request is not None and not request.resource
-    return is_page and wanted.verb in ACTS.get(resource, ())
+    return is_page and wanted.verb in ACTS.get(_named(wanted), ())
+
+
+def _named(wanted: Attributes) -> str:
+    return f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
 
 
 def refuse_write(write: Write) -> None:

@@ -179,7 +179,8 @@ _AUTHENTICATION = "authentication.k8s.io"
 
 
 def acting(identity: Identity, headers: Mapping[str, str]) -> Identity:
-    """In whose name `identity` makes a request. headers: names in lower case or in any; repeated ones joined by commas.
+    """In whose name `identity` makes a request. headers: names in lower case or in any; repeated ones joined by
+    line ends.
 
     Raises: Forbidden for whoever may not act as them; BadRequest for groups or a uid without a user.
     """
@@ -202,11 +203,19 @@ def _named(user: str, headers: Mapping[str, str]) -> Identity:
         for name, text in headers.items()
         if name.lower().startswith(EXTRA)
     }
-    return Identity(user, _listed(headers.get(GROUP, "")), headers.get(UID, ""), tuple(extra.items()))
+    return Identity(_text(user), _listed(headers.get(GROUP, "")), headers.get(UID, ""), tuple(extra.items()))
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part for one in text.split(",") if (part := one.strip())))
+    return tuple(dict.fromkeys(part for one in _text(text).split("\n") if (part := one.strip())))
+
+
+def _text(header: str) -> str:
+    """Names are sent in UTF-8, and headers are read as Latin-1."""
+    try:
+        return header.encode("latin-1").decode()
+    except UnicodeError:
+        return header
 
 
 def _parts(named: Identity) -> Iterator[Attributes]:

@@ -592,14 +592,18 @@ async def begin_refusal(error: ApiError, send: Send, *, last: bool) -> None:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """By names in lower case; a repeated one is one list (RFC 9110, 5.3). The scope keeps them from then on."""
+    """By names in lower case; a repeated one is one list (RFC 9110, 5.3), of lines where somebody is impersonated:
+    names may have commas. The scope keeps them from then on.
+    """
     known: dict[str, str] | None = scope.get(HEADERS)
     if known is not None:
         return known
     values: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-    found = scope[HEADERS] = {name: ",".join(some) for name, some in values.items()}
+    found = scope[HEADERS] = {
+        name: ("\n" if name.startswith("impersonate-") else ",").join(some) for name, some in values.items()
+    }
     return found
 
 

@@ -77,6 +77,10 @@ class Controller:
     #: those of `wakes_on` that are work for certain: they wake it without that query. Where it rests without work, all
     #: that can end that, or none
     is_work: frozenset[Change] = frozenset()
+    #: a moment of the monotonic clock -> until when only changes give it work, as POSIX seconds, by a run here
+    #: that began since then and left nothing; 0.0 where there was none, or something has happened. Until that time its
+    #: interval is longer
+    rests_until: Callable[[float], float] = lambda _since: 0.0
     #: seconds for which changes may wait to wake it: what they leave to do is mostly done by others meanwhile
     patience: float = 0.0
     #: objects changed in one run; as many mean that there may be more, and it asks for itself again. 0: it does it all

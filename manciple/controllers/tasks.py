@@ -427,6 +427,8 @@ IDLE = 2.0
 LOOK_EVERY, LOOK_WHILE_AWAY = 1.0, 0.3
 #: Seconds between two attempts to lead, and of waiting after the database or the broker failed.
 RETRY_AFTER = 1.0
+#: Seconds after which a controller that only changes give work (`Controller.rests_until`) is woken all the same.
+LONGEST_REST = 30.0
 #: What owns nothing and is in nobody's way: that such an object went is no deletion like any other.
 TRANSIENT = frozenset({EVENTS, LEASES})
 #: Changes that are told apart; when there are more, every controller that anything wakes is woken.
@@ -544,6 +546,8 @@ class Dispatcher:
         self._rests: dict[str, float] = {}
         #: every controller -> when it is woken next, whatever happens
         self._periodic: dict[str, float] = {}
+        #: every controller -> when it was woken last since this dispatcher leads; -inf before
+        self._woken: dict[str, float] = {}
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -633,6 +637,7 @@ class Dispatcher:
             with self._news:
                 self._coverage = Coverage(latest)
             self._periodic = dict.fromkeys((one.name for one in self._declared), -math.inf)
+            self._woken = dict(self._periodic)
             return
         with self._news:
             self._note([sketch for sketch in stretch.changes if not coverage.has(sketch.revision)])
@@ -681,12 +686,20 @@ class Dispatcher:
     def _wake_periodic(self, now: float) -> None:
         """Wake each controller once in its interval, so that a lost message costs no more. now: when the look began."""
         due = [one for one in self._declared if self._periodic[one.name] <= now]
-        may_rest = [one.name for one in due if one.rests_without_work]
-        resting = set(may_rest).difference(self._table.with_work(may_rest))
+        resting = {one.name for one in due if self._rests_longer(one, now)}
+        may_rest = [one.name for one in due if one.rests_without_work and one.name not in resting]
+        resting |= set(may_rest).difference(self._table.with_work(may_rest))
         for one in due:
             if one.name not in resting:
+                self._woken[one.name] = time.monotonic()
                 self._wake_in_time(self._tasks[one.name])
             self._periodic[one.name] = now + one.every
+
+    def _rests_longer(self, one: Controller, now: float) -> bool:
+        """Whether all that could give it work is told, here."""
+        woken = self._woken[one.name]
+        is_told = woken > now - LONGEST_REST and event_log.is_connected()
+        return is_told and one.rests_until(woken) > time.time()
 
     def _wake(self, names: Collection[str], *, pods: int = 0) -> None:
         """Those that could not be woken stay concerned. pods: how many new ones came after a quiet moment."""
@@ -694,6 +707,7 @@ class Dispatcher:
         try:
             while left:
                 name = left[0]
+                self._woken[name] = time.monotonic()
                 self._wake_here(self._tasks[name])
                 queue = self._queues[name]
                 few = pods and queue is Queue.SCHEDULING

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
 from django.db import Error
 
+from manciple.store import event_log
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.resources import Key
 
@@ -42,3 +44,24 @@ def attempt(resource: str, key: Key, step: Callable[[], T]) -> T | Failed:
     except Exception as error:
         log.warning("%s %s could not be looked after", resource, "/".join(filter(None, key)), exc_info=error)
         return Failed(RETRY_AFTER if isinstance(error, ApiError) else REST_AFTER_FAULT, error)
+
+
+class Rest:
+    """Until when nothing but a change of `resources` gives a controller work, as this process knows."""
+
+    def __init__(self, resources: Collection[str]) -> None:
+        self._resources = resources
+        #: see `note`
+        self._noted = (-math.inf, 0, 0.0)
+
+    def note(self, began: float, revision: int, until: float) -> None:
+        """A run that began then, by the monotonic clock, left nothing of what there was up to that revision.
+
+        until: when the next turn comes by itself, as POSIX seconds; 0.0 where something is left.
+        """
+        self._noted = began, revision, until
+
+    def until(self, since: float) -> float:
+        """`Controller.rests_until`."""
+        began, revision, until = self._noted
+        return until if began >= since and event_log.newest(self._resources) <= revision else 0.0

@@ -9,6 +9,9 @@ So a process that is killed, or cut off from the database, has nothing on its wa
 hears of the cluster it cannot write. Whoever comes to lead starts as after a restart, with a listing that is compared
 with what is stored: nothing is copied twice.
 
+What the cluster answers to a write of a process that does not lead, the one that leads reads by its watch; `keep` waits
+for that. So one process writes the copy, whoever acts, and the next page of any of them shows what was done.
+
 With SQLite there is one process, which leads.
 """
 
@@ -24,8 +27,8 @@ from django.db import InterfaceError, OperationalError, connection
 from prometheus_client.core import Metric
 
 from manciple.controllers import coordination
-from manciple.mirror.replicator import Replicator
-from manciple.mirror.stored_copy import Change
+from manciple.mirror.replicator import KEPT_WITHIN, Replicator
+from manciple.mirror.stored_copy import Change, is_kept
 from manciple.per_process import PerProcess
 from manciple.telemetry import metrics
 
@@ -37,6 +40,9 @@ LOCK: Final = "mirror"
 TRIED_EVERY: Final = 1.0
 #: Seconds without a sign of life after which the thread counts as stuck. One that waits for the database gives some.
 STUCK_AFTER: Final = 300.0
+
+#: Seconds between two looks at whether another process has copied something.
+KEPT_LOOK: Final = 0.02
 
 #: Whether this process copies; None where it is no mirror.
 _leads = PerProcess[bool | None](lambda: None)
@@ -51,6 +57,8 @@ class Leadership:
         self._replicator: Replicator | None = None
         self._copies = False
         self._seen_at = time.monotonic()
+        #: until when nothing is waited for that another process has to copy: the last wait was in vain
+        self._late_until = 0.0
 
     def run(self) -> None:
         """Until `stop`."""
@@ -73,8 +81,18 @@ class Leadership:
         return self._replicator is not None and self._replicator.listed.is_set()
 
     def keep(self, change: Change) -> bool:
-        """Store what the cluster has just answered; whether it is stored. Only the process that copies may."""
-        return self._replicator is not None and self._replicator.keep(change)
+        """What the cluster has just answered; whether it is in the copy now, or something newer. Only the process that
+        copies may store it; another one waits until that one has read of it. Not within a transaction.
+        """
+        replicator = self._replicator
+        if replicator is not None and not self._term.is_set():
+            return replicator.keep(change)
+        deadline = time.monotonic() + (KEPT_WITHIN if time.monotonic() >= self._late_until else 0.0)
+        while not is_kept(change):
+            if time.monotonic() >= deadline or self._stopping.wait(KEPT_LOOK):
+                self._late_until = time.monotonic() + KEPT_WITHIN
+                return False
+        return True
 
     @property
     def is_current(self) -> bool:
@@ -100,7 +118,7 @@ class Leadership:
             connection.close()
 
     def _copy(self) -> None:
-        self._term, self._replicator = threading.Event(), self._make()
+        self._replicator, self._term = self._make(), threading.Event()
         if self._stopping.is_set():
             return
         log.info("this process copies the cluster")
@@ -108,6 +126,7 @@ class Leadership:
         try:
             self._replicator.run(self._term, may_write=self._still_leads)
         finally:
+            self._term.set()
             _leads.value = self._copies = False
         if not self._stopping.is_set():
             log.warning("the session of the database that held the lock is gone: another process copies the cluster")

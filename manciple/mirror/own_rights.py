@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from manciple.access import mirrored
 from manciple.access.authorization import Attributes, Decision
 from manciple.access.mirrored import ClusterRights
 from manciple.mirror import standing
@@ -58,7 +59,7 @@ class OwnRights(ClusterRights):
         if cluster is None or cluster.away_since is not None:
             return Decision(False, "the cluster cannot be reached")
         decision = Decision(False)
-        for question in _from_wide_to_narrow(wanted):
+        for question in _from_wide_to_narrow(mirrored.as_sent(wanted)):
             decision = self._decided(identity, question)
             if decision.allowed:
                 break
@@ -88,8 +89,7 @@ class OwnRights(ClusterRights):
             "kind": "SelfSubjectAccessReview",
             "spec": {
                 "resourceAttributes": {
-                    # What a page calls an update is sent as a patch.
-                    "verb": "patch" if wanted.verb == "update" else wanted.verb,
+                    "verb": wanted.verb,
                     "group": wanted.group,
                     "resource": wanted.resource,
                     "subresource": wanted.subresource,

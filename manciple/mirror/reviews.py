@@ -27,6 +27,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from manciple.access import mirrored
 from manciple.access.authorization import Attributes, Decision
 from manciple.access.cluster_users import ClusterSilent, TokenRefused, Vouched
 from manciple.mirror.client import FORBIDDEN, Remote, expiry_of
@@ -201,6 +202,7 @@ class Reviews:
         """An authorizer."""
         if AUTHENTICATED not in identity.groups:  # nobody vouches for them now
             return Decision(False, f"{self._context} does not know them now", denied=True)
+        wanted = mirrored.as_sent(wanted)
         key = (
             *(identity.name, identity.groups, identity.uid, identity.extra),
             *(wanted.verb, wanted.group, wanted.resource, wanted.subresource, wanted.namespace, wanted.name),

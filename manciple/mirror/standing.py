@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from django.db import DatabaseError
+
 from manciple.mirror.models import KindStatus, RemoteStatus
 from manciple.mirror.sources import BY_RESOURCE, KindState, Reach
 from manciple.per_process import PerProcess
@@ -72,6 +74,14 @@ def was_listed() -> bool:
     found = kinds()
     settled = (Reach.FORBIDDEN, Reach.ABSENT)
     return found.keys() == BY_RESOURCE.keys() and all(one.listed_at or one.reach in settled for one in found.values())
+
+
+def is_copied() -> bool:
+    """Whether the database has a copy, as `was_listed`; it may have no tables yet, or be away."""
+    try:
+        return was_listed()
+    except DatabaseError:
+        return False
 
 
 def forget() -> None:

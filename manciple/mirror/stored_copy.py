@@ -170,6 +170,14 @@ class StoredCopy:
             unread.add(change.uid)
 
 
+def is_kept(change: Change) -> bool:
+    """Whether the copy has this, or something newer. Without numbers as versions: whether it has just this."""
+    noted = RemoteVersion.objects.filter(uid=change.uid).values_list("version", flat=True).first()
+    if change.gone or noted is None:
+        return change.gone and noted is None
+    return noted == change.version or is_earlier(change.version, noted)
+
+
 class _Batch:
     """The changes of one transaction. It knows the documents, of which the writer only has the typed values."""
 

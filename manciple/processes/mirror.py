@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--act",
         action="store_true",
-        help="let the dashboard change devices, nodes, pods and claims in the cluster, with your rights there",
+        help="let pages change devices, nodes, pods and claims in the cluster, with each user's rights there",
     )
     within = made.add_argument_group("in the cluster")
     within.add_argument(
@@ -111,8 +111,6 @@ def access_now(options: argparse.Namespace) -> Access:
 def _run(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     if bool(options.tls_cert) != bool(options.tls_key):
         raise StartRefused("--tls-cert and --tls-key belong together")
-    if options.act and options.in_cluster:
-        raise StartRefused("--act is for one person's mirror: it acts with the credential that it reads with")
     access = access_found(options)
     context = folders.context_name(access)
     folder = Folder(read(HOME, default=folders.default(access, command.choice_of(options))))
@@ -161,7 +159,7 @@ def entrance(options: argparse.Namespace, remote: Remote, context: str) -> Entra
         raise StartRefused(f"--listen {error}") from error
     tls = Tls(certificate=options.tls_cert, key=options.tls_key) if options.tls_cert else None
     reviews = Reviews(remote, context=context, audiences=options.audience)
-    return InCluster(address, reviews=reviews, tls=tls)
+    return InCluster(address, reviews=reviews, tls=tls, acts=options.act)
 
 
 def _features(remote: Remote) -> tuple[str, Mapping[str, bool], tuple[KindState, ...]]:
@@ -176,14 +174,14 @@ def _features(remote: Remote) -> tuple[str, Mapping[str, bool], tuple[KindState,
 
 def _answer(asked: Future[tuple[str, Mapping[str, bool], tuple[KindState, ...]]], mark: Mark) -> Mapping[str, bool]:
     """Our feature gates as the cluster has them; none where it is away. Raises: RemoteFailure where this start needs
-    its answer.
+    its answer: neither this folder nor the database has a copy.
     """
-    from manciple.mirror import copying  # noqa: PLC0415 - Django is set up by now
+    from manciple.mirror import copying, standing  # noqa: PLC0415 - Django is set up by now
 
     try:
         return copying.gates_of(*asked.result(), extended=False)
     except RemoteFailure as failure:
-        if failure.code in _REFUSED or not mark.copied:
+        if failure.code in _REFUSED or not (mark.copied or standing.is_copied()):
             raise
         print(f"warning: {command.printable(str(failure))}; you see what was copied before", file=sys.stderr)
         return {}

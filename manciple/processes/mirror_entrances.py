@@ -2,6 +2,7 @@
 
 entrance = Laptop(port=0, acts=False)                       # loopback, and a link with a secret
 entrance = InCluster(address, reviews=..., tls=None)        # one port for pages and API; the cluster knows its users
+entrance.naming, entrance.rights(remote, "default")         # of what pages do in the cluster, where they act
 url = entrance.bind(home)       # before anything slow; raises StartRefused
 link = entrance.let_in(home)    # after the tables are there
 entrance.serve_by(listeners)
@@ -23,9 +24,13 @@ from django.contrib.auth.models import Group
 from django.urls import reverse
 
 from manciple.access import cluster_users
-from manciple.access.mirrored import OWNERS
+from manciple.access.mirrored import OWNERS, ClusterRights
 from manciple.api import certificates
 from manciple.api.kubeconfig import Server
+from manciple.mirror.client import Remote
+from manciple.mirror.failures import RemoteFailure
+from manciple.mirror.naming import Naming, impersonating, not_impersonated, own_credential
+from manciple.mirror.own_rights import OwnRights
 from manciple.mirror.reviews import Reviews
 from manciple.processes import accounts
 from manciple.processes.home import Home
@@ -39,8 +44,19 @@ PORTS: Final = range(8010, 8040)
 
 
 class Entrance(Protocol):
-    #: whether pages change the cluster, with the mirror's own credential
+    #: whether pages change the cluster, and in whose name
     acts: bool
+
+    @property
+    def naming(self) -> Naming: ...
+
+    def rights(self, remote: Remote, namespace: str) -> ClusterRights:
+        """Of the owner, whose credential it is; of others their cluster is asked anyway."""
+        ...
+
+    def lacks(self, remote: Remote) -> Sequence[str]:
+        """What it needs for that and does not have, in lines for the terminal. It asks the cluster."""
+        ...
 
     def bind(self, home: Home) -> str:
         """Where the pages are. Raises: StartRefused."""
@@ -61,7 +77,13 @@ class Laptop:
     """port: 0 for the last one, or any."""
 
     def __init__(self, *, port: int, acts: bool = False) -> None:
-        self._port, self.acts = port, acts
+        self._port, self.acts, self.naming = port, acts, own_credential
+
+    def rights(self, remote: Remote, namespace: str) -> ClusterRights:
+        return OwnRights(remote, named=self.naming, namespace=namespace)
+
+    def lacks(self, remote: Remote) -> Sequence[str]:  # noqa: ARG002 - pages offer what the owner may do
+        return ()
 
     def bind(self, home: Home) -> str:
         self._web, self._api = self._bound(home), bind(Address(LOOPBACK, 0))
@@ -114,10 +136,26 @@ class Laptop:
 class InCluster:
     """tls: of the one port; without, something in front of it ends TLS."""
 
-    acts = False
-
-    def __init__(self, address: Address, *, reviews: Reviews, tls: Tls | None) -> None:
+    def __init__(self, address: Address, *, reviews: Reviews, tls: Tls | None, acts: bool = False) -> None:
         self._address, self._reviews, self._tls = address, reviews, tls
+        self.acts, self.naming = acts, impersonating
+
+    def rights(self, remote: Remote, namespace: str) -> ClusterRights:  # noqa: ARG002 - nobody owns it
+        return ClusterRights()
+
+    def lacks(self, remote: Remote) -> Sequence[str]:
+        if not self.acts:
+            return ()
+        try:
+            missing = not_impersonated(remote)
+        except RemoteFailure as failure:
+            return (f"Whether the mirror may impersonate its users is not known: {failure}",)
+        if not missing:
+            return ()
+        return (
+            f"The mirror may not impersonate every one of these, so some users cannot act: {', '.join(missing)}.",
+            "Its service account needs the ClusterRole of deploy/kubernetes/mirror-act.",
+        )
 
     def bind(self, home: Home) -> str:  # noqa: ARG002 - nothing of it is needed here
         try:
@@ -144,7 +182,8 @@ class InCluster:
 
     def words(self, url: str) -> Sequence[str]:
         plain = not url.startswith("https:") and not self._address.is_loopback
+        does = f"What its users do is done in {settings.MIRROR_OF}" if self.acts else "Its pages only read"
         return (
-            f"Its pages only read. Its users sign in at {url} with a token of the cluster.",
+            f"{does}. Users sign in at {url} with a token of the cluster.",
             *(["Tokens are sent in the clear unless something in front of it ends TLS."] if plain else []),
         )

@@ -51,8 +51,6 @@ from manciple.mirror.folders import Folder, Mark, Running
 from manciple.mirror.guard.options import GuardOptions
 from manciple.mirror.leadership import Leadership, is_led
 from manciple.mirror.models import RemoteStatus
-from manciple.mirror.naming import own_credential
-from manciple.mirror.own_rights import OwnRights
 from manciple.mirror.replicator import Replicator
 from manciple.mirror.sources import COPIED, NAMESPACE, Reach
 from manciple.mirror.standing import KindStanding
@@ -172,9 +170,11 @@ class MirrorSystem:
             gates.use(features)
             if self._steering is not None:
                 self._steering.demand_rights()
+        rights = self._entrance.rights(self._remote, self._namespace)
+        mirrored.ask_for_owner(rights)
         if self._entrance.acts:
-            mirrored.act_by(OwnRights(self._remote, named=own_credential, namespace=self._namespace))
-            elsewhere.value = Acting(self._remote, named=own_credential, keep=self._leadership.keep)
+            mirrored.act_by(rights)
+            elsewhere.value = Acting(self._remote, named=self._entrance.naming, keep=self._leadership.keep)
         self._entrance.serve_by(self._listeners)
         self._folder.announce(Running(context=self._context, url=url, link=link))
         with self._working(link):
@@ -323,6 +323,7 @@ class MirrorSystem:
             f"The mirror of {self._context} is ready.",
             *self._entrance.words(link),
             *_missing(standing.kinds().values()),
+            *self._entrance.lacks(self._remote),
             *([self._guard.description] if self._guard else []),
             *([self._steering.description] if self._steering else []),
             f"Kept in {self._folder.path}. Stop with Ctrl-C.",

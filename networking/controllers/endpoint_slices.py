@@ -11,6 +11,8 @@ Sources: pkg/controller/endpointslice, pkg/controller/endpoint, staging/src/k8s.
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +25,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_usage import is_sidecar
 from inventory.kinds.nodes import Node
 from manciple.controllers.declaration import DELETING, FINISHED, Controller
-from manciple.controllers.turns import Failed, attempt
+from manciple.controllers.turns import Failed, Rest, attempt
 from manciple.store import objects, sql
 from manciple.store.event_log import Follower, View
 from manciple.store.objects import Writer
@@ -228,6 +230,7 @@ def _first_label(service: Service) -> tuple[str, str, str] | None:
 
 
 _follower = Follower(ServiceView)
+_rest = Rest(ServiceView.resources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +248,12 @@ def reconcile(now: datetime) -> int:
         if _follower.place != ("", 0):
             _follower.reset()
         return 0
-    changed, later = 0, dict[Key, float]()
+    changed, later, began = 0, dict[Key, float](), time.monotonic()
     try:
         with _follower.view() as view:
             services = [one for one in view.take(now) if one.metadata.deletion_timestamp is None]
+            revision = view.revision
+            next_turn = 0.0 if view.changed else min(view.later.values(), default=math.inf)
             later.update((one.key, now.timestamp()) for one in services)  # whatever cuts this off, no turn is lost
             turns = {one.key: attempt(SERVICES, one.key, partial(_turn, view, one)) for one in services}
         for key, turn in turns.items():
@@ -262,6 +267,7 @@ def reconcile(now: datetime) -> int:
         if later:
             with _follower.view() as view:
                 view.later.update(later)
+    _rest.note(began, revision, min([next_turn, *later.values()]))
     return changed
 
 
@@ -504,6 +510,7 @@ CONTROLLER = Controller(
     has_work=ANY,
     is_work=frozenset({(SERVICES, ADDED), (SERVICES, MODIFIED)}),
     rests_without_work=True,
+    rests_until=_rest.until,
     most_per_turn=BURST,
     queue_name="endpoint_slice",
 )

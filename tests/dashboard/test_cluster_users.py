@@ -26,6 +26,8 @@ from tests.manciple.mirror.reviewing import INVENTORY, ReviewingCluster, mirror_
 MINE = "nlp-lab"
 #: A shorter name may be a word; and these are words of the pages' own.
 SHORTEST, WORDS = 6, {"kubernetes", "vision"}
+#: Every cluster has its controllers there.
+CONTROLLER = re.compile(r"system:serviceaccount:kube-system:[a-z-]+-controller")
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def names_of_others() -> set[str]:
 
 def mentioned(names: set[str], page: str) -> set[str]:
     """Those of the names that stand in it, as words of their own."""
-    return names & set(re.findall(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", page))
+    return names & set(re.findall(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", CONTROLLER.sub("", page)))
 
 
 def content_of(answer: object) -> str:

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import get_resolver
 
 from claims.kinds.resource_claims import ResourceClaimTemplate
-from dashboard.kit.rendering import MORE, PLACES
+from dashboard.kit.navigation import MORE, PLACES
 from dashboard.models import SavedView
 from dashboard.tools.saved_views import PAGES
 from manciple.access.authentication import tokens

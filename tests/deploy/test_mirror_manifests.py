@@ -16,6 +16,7 @@ import yaml
 from claims.kinds.pod_security import LevelVersion, violations
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
+from manciple.mirror import naming
 from manciple.mirror.sources import COPIED, LEASE
 from manciple.processes import command_line, mirror
 from manciple.wire import codec
@@ -240,3 +241,20 @@ def test_both_are_applied_as_they_are_and_are_the_same(api_server: ApiServer, tm
     assert kubectl(*may, "list", "resourceclaims.resource.k8s.io", "--all-namespaces").strip() == "yes"
     for refused in (("get", "secrets"), ("list", "configmaps"), ("create", "pods"), ("delete", "nodes")):
         assert kubectl(*may, *refused, "--all-namespaces", check=False).splitlines()[0] == "no", refused
+
+
+# Acting ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_component_lets_it_impersonate_what_it_asks_about_and_nothing_else() -> None:
+    folder = DEPLOY / "kubernetes" / "mirror-act"
+    role, binding = read((folder / "act.yaml").read_text())
+    (component,) = read((folder / "kustomization.yaml").read_text())
+    wanted = {(group, resource, "impersonate") for group, resource in naming.PARTS}
+    wanted |= {("authentication.k8s.io", f"userextras/{key}", "impersonate") for key in naming.ACCOUNT_EXTRAS}
+    assert set().union(*map(granted, role["rules"])) == wanted
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == the("ClusterRoleBinding")["subjects"]
+    (patch,) = component["patches"]
+    assert patch["target"]["name"] == the("Deployment")["metadata"]["name"]
+    assert [one["value"] for one in yaml.safe_load(patch["patch"])] == ["--act"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -177,11 +178,13 @@ def test_a_fault_with_one_service_costs_neither_it_nor_the_others_their_endpoint
         return sync(turn)
 
     monkeypatch.setattr(endpoint_slices, "_sync", failing)
+    began, again = time.monotonic(), NOW + timedelta(seconds=turns.REST_AFTER_FAULT)
     with suppress(OperationalError):
         endpoint_slices.reconcile(NOW)
+    assert endpoint_slices.CONTROLLER.rests_until(began) <= again.timestamp()
     assert isinstance(fault, OperationalError) or cluster.addresses() == {"10.1.0.1"}
     monkeypatch.setattr(endpoint_slices, "_sync", sync)
-    endpoint_slices.reconcile(NOW + timedelta(seconds=turns.REST_AFTER_FAULT))
+    endpoint_slices.reconcile(again)
     assert cluster.addresses("a") == cluster.addresses() == {"10.1.0.1"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -144,8 +145,10 @@ def test_a_fault_with_one_claim_costs_neither_it_nor_the_others_their_volumes(
         stored.create(make_user(name, name))
     stored.settle()
     monkeypatch.setattr(binder, step, failing)
+    began = time.monotonic()
     with suppress(OperationalError):
         binder.reconcile(stored.now)
+    assert binder.CONTROLLER.rests_until(began) == 0.0
     assert isinstance(fault, OperationalError) or claim_of(stored, "b").status.phase == "Bound"
     monkeypatch.setattr(binder, step, real)
     bind(stored)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from typing import Any
 
@@ -16,7 +17,7 @@ from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.registration import POD
 from manciple.api import verbs
 from manciple.controllers import turns
-from manciple.store import objects
+from manciple.store import event_log, objects
 from manciple.store.objects import decoded
 from manciple.wire.base import LabelSelector, ObjectMeta, condition_of
 from manciple.wire.errors import Conflict, Forbidden
@@ -205,21 +206,40 @@ def test_of_many_pods_some_have_an_event_of_their_own(cluster: Cluster) -> None:
     assert told == {"SuccessfulCreate": pod_control.MOST_TOLD, "SuccessfulDelete": pod_control.MOST_TOLD}
 
 
+def waiting_pods() -> int:
+    with view.current() as known:
+        return known.waiting[NAMESPACE] if known is not None else 0
+
+
+def test_workloads_that_share_a_commit_share_the_bound_for_pods_that_wait(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_control, "MOST_WAITING", 3)
+    for number in range(5):
+        cluster.create(JOB, make_job(f"job-{number}"))
+    jobs.reconcile(cluster.now)
+    assert len(cluster.pods()) == 3
+    cluster.let_run()
+    cluster.pass_time(turns.RETRY_AFTER)
+    cluster.run()
+    assert len(cluster.pods()) == 5
+
+
 def test_what_waits_is_counted_through_all_that_happens_to_pods(cluster: Cluster) -> None:
     cluster.create(REPLICA_SET, make_replica_set(replicas=3))
     cluster.run()
-    assert view.waiting_pods(NAMESPACE) == 3
+    assert waiting_pods() == 3
     cluster.let_run(cluster.pods()[:1])
-    assert view.waiting_pods(NAMESPACE) == 2
+    assert waiting_pods() == 2
     cluster.delete(POD, cluster.pods()[-1].metadata.name)
     cluster.edit(POD, cluster.pods()[0].metadata.name, lambda pod: _labelled(pod, {"app": "y"}))
     cluster.run()
     waiting = [pod for pod in cluster.pods() if not pod.spec.node_name and pod.metadata.owner_references]
-    assert view.waiting_pods(NAMESPACE) == len(waiting) > 0
+    assert waiting_pods() == len(waiting) > 0
     cluster.scale("rs", 0, REPLICA_SET)
     cluster.run()
     cluster.reap()
-    assert view.waiting_pods(NAMESPACE) == 0
+    assert waiting_pods() == 0
 
 
 def _labelled(pod: Any, labels: dict[str, str]) -> Any:
@@ -298,3 +318,57 @@ def test_what_a_workload_was_offered_it_adopts_though_its_first_turn_comes_to_no
     assert {"older", "younger"} <= {pod.metadata.name for pod in cluster.pods()}
     assert len(cluster.pods()) == 3
     assert all(pod.metadata.owner_references for pod in cluster.pods())
+
+
+# Rest -----------------------------------------------------------------------------------------------------------------
+
+
+def test_controllers_rest_until_something_happens_or_a_turn_comes_by_itself(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Commits are announced once they are made, which a test's are not.
+    monkeypatch.setattr(event_log, "newest", lambda _resources: event_log.latest_revision())
+    cluster.create(JOB, make_job())
+    cluster.create(DEPLOYMENT, make_deployment(replicas=1))
+    cluster.settle()
+    began = time.monotonic()
+    cluster.run()
+    resources = (view.JOBS, view.REPLICA_SETS, view.CRON_JOBS)
+    assert [pod_control.rests_until(one, began) for one in resources] == [math.inf] * 3
+    assert pod_control.rests_until(view.JOBS, time.monotonic()) == 0.0, "whoever was woken since has not run"
+
+    cluster.create(POD, make_pod("lone"))  # which wakes nobody
+    assert [pod_control.rests_until(one, began) for one in resources] == [0.0] * 3
+    cluster.run()
+    assert pod_control.rests_until(view.REPLICA_SETS, began) == math.inf
+
+    cluster.create(JOB, make_job("limited", active_deadline_seconds=90))
+    cluster.settle()
+    cluster.run()
+    started = cluster.job("limited").status.start_time
+    assert started is not None
+    assert pod_control.rests_until(view.JOBS, began) == pytest.approx(cluster.now.timestamp() + 90, abs=1)
+
+
+@pytest.mark.parametrize("left", ["cut short", "refused", "stray"])
+def test_a_controller_that_has_left_something_does_not_rest(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    cluster.create(JOB, make_job("first"))
+    cluster.settle()
+    began = time.monotonic()
+    cluster.run()
+    assert pod_control.rests_until(view.JOBS, began) == math.inf
+    if left == "cut short":
+        monkeypatch.setattr(pod_control, "SHARE", 0.0)
+        cluster.create(JOB, make_job("second"))
+    elif left == "refused":
+        monkeypatch.setattr(pod_control, "MOST_WAITING", 0)
+        cluster.create(JOB, make_job("second"))
+    else:
+        with view.current() as known:
+            assert known is not None
+            known.stray.update((NAMESPACE, pod.metadata.name) for pod in cluster.pods())
+        monkeypatch.setattr(jobs, "untrack_strays", lambda *_given: 0)
+    jobs.reconcile(cluster.now)
+    assert pod_control.rests_until(view.JOBS, began) <= cluster.now.timestamp() + turns.RETRY_AFTER

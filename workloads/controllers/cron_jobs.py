@@ -297,9 +297,10 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     every=2,
     wakes_on=frozenset({(CRON_JOBS, ADDED), (CRON_JOBS, MODIFIED), (JOBS, MODIFIED), (JOBS, DELETED)}),
-    has_work=following.ANY,
+    has_work=following.any_of(CRON_JOBS),
     is_work=frozenset({(CRON_JOBS, ADDED), (CRON_JOBS, MODIFIED)}),
     rests_without_work=True,
+    rests_until=partial(pod_control.rests_until, CRON_JOBS),
     has_more=partial(pod_control.is_cut_short, CRON_JOBS),
     queue_name="cronjob",
 )

@@ -356,9 +356,10 @@ CONTROLLER = Controller(
             (PODS, DELETED),
         }
     ),
-    has_work=following.ANY,
+    has_work=following.any_of(DAEMON_SETS),
     is_work=frozenset({(DAEMON_SETS, ADDED), (DAEMON_SETS, MODIFIED)}),
     rests_without_work=True,
+    rests_until=partial(pod_control.rests_until, DAEMON_SETS),
     has_more=partial(pod_control.is_cut_short, DAEMON_SETS),
     most_per_turn=pod_control.BURST,
     queue_name="daemonset",

@@ -164,9 +164,10 @@ CONTROLLER = Controller(
     wakes_on=frozenset(
         {(DEPLOYMENTS, ADDED), (DEPLOYMENTS, MODIFIED), (REPLICA_SETS, MODIFIED), (REPLICA_SETS, DELETED)}
     ),
-    has_work=following.ANY,
+    has_work=following.any_of(DEPLOYMENTS),
     is_work=frozenset({(DEPLOYMENTS, ADDED), (DEPLOYMENTS, MODIFIED)}),
     rests_without_work=True,
+    rests_until=partial(pod_control.rests_until, DEPLOYMENTS),
     has_more=partial(pod_control.is_cut_short, DEPLOYMENTS),
     queue_name="deployment",
 )

@@ -203,9 +203,10 @@ CONTROLLER = Controller(
             (PODS, DELETED),
         }
     ),
-    has_work=following.ANY,
+    has_work=following.any_or_outlived(JOBS),
     is_work=frozenset({(JOBS, ADDED), (JOBS, MODIFIED)}),
     rests_without_work=True,
+    rests_until=partial(pod_control.rests_until, JOBS),
     has_more=partial(pod_control.is_cut_short, JOBS),
     most_per_turn=pod_control.BURST,
     queue_name="job",

@@ -183,9 +183,10 @@ CONTROLLER = Controller(
             (PODS, DELETED),
         }
     ),
-    has_work=following.ANY,
+    has_work=following.any_of(REPLICA_SETS),
     is_work=frozenset({(REPLICA_SETS, ADDED), (REPLICA_SETS, MODIFIED)}),
     rests_without_work=True,
+    rests_until=partial(pod_control.rests_until, REPLICA_SETS),
     has_more=partial(pod_control.is_cut_short, REPLICA_SETS),
     most_per_turn=pod_control.BURST,
     queue_name="replicaset",

@@ -484,9 +484,10 @@ CONTROLLER = Controller(
             (PODS, DELETED),
         }
     ),
-    has_work=following.ANY,
+    has_work=following.any_of(STATEFUL_SETS),
     is_work=frozenset({(STATEFUL_SETS, ADDED), (STATEFUL_SETS, MODIFIED)}),
     rests_without_work=True,
+    rests_until=partial(pod_control.rests_until, STATEFUL_SETS),
     has_more=partial(pod_control.is_cut_short, STATEFUL_SETS),
     most_per_turn=pod_control.BURST,
     queue_name="statefulset",

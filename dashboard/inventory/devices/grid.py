@@ -4,14 +4,15 @@ A line is a node, or a pool that belongs to no single node. A tile is a `Unit` (
 the devices that are cut from one GPU together. Neighbouring tiles of one claim form a run. That a device is held is
 shown to everybody, by which claim only to those who see its namespace.
 
-HTML is written without a template, one element for each tile: a page may have five thousand of them.
+HTML is written without a template, one element for each tile: a page may have four thousand of them. Of a larger grid
+a page has every line, so that it scrolls as a whole, but the tiles of those that are looked at.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -123,6 +124,8 @@ class DeviceTotals:
         return sum(self.counts.values())
 
 
+#: Tiles of a line; one that has more goes on in others, its pieces.
+LONGEST_LINE = 256
 #: What a column of the stylesheet has room for: tiles, and gauges beside them (`--nics`).
 COLUMN_TILES, COLUMN_GAUGES = 8, 2
 #: States in which neighbours of one claim run together.
@@ -134,7 +137,7 @@ class GridLine:
     """A node's devices (or those of a pool without a node), in published order. Compared by identity.
 
     trouble: what is wrong with the line as a whole, as a sentence. cordoned: its node takes no new pods. unreachable:
-    nothing is heard of its node.
+    nothing is heard of its node. piece: which one of a long line it is, after the first.
     """
 
     name: str
@@ -144,6 +147,19 @@ class GridLine:
     trouble: str = ""
     cordoned: bool = False
     unreachable: bool = False
+    piece: int = 0
+
+    @property
+    def pieces(self) -> tuple[GridLine, ...]:
+        return self._pieces if len(self.tiles) > LONGEST_LINE else (self,)
+
+    @cached_property
+    def _pieces(self) -> tuple[GridLine, ...]:
+        starts = range(0, len(self.tiles), LONGEST_LINE)
+        return tuple(
+            replace(self, tiles=self.tiles[start : start + LONGEST_LINE], piece=piece)
+            for piece, start in enumerate(starts)
+        )
 
     @property
     def place(self) -> str:
@@ -367,6 +383,11 @@ class LineGroup:
         return slugify(self.title) or "group"
 
     @cached_property
+    def pieces(self) -> tuple[GridLine, ...]:
+        """Its lines as they are drawn."""
+        return tuple(chain.from_iterable(line.pieces for line in self.lines))
+
+    @cached_property
     def counts(self) -> Mapping[str, int]:
         """state -> tiles that lines are counted by, in the legend's order, without zeros."""
         found: Counter[str] = Counter(tile.state for line in self.lines for tile in line.main)
@@ -492,28 +513,57 @@ CORDONED = "Cordoned: no new pods"
 
 
 def draw_lines(
-    lines: Iterable[tuple[str, GridLine]], *, current: str = "", matches: Callable[[Unit], bool] | None = None
+    lines: Iterable[tuple[str, GridLine]],
+    *,
+    current: str = "",
+    matches: Callable[[Unit], bool] | None = None,
+    whole: Container[str] | None = None,
 ) -> SafeString:
     """Lines as list items. lines: (id, line). current: the address of the device whose panel is open.
 
-    What does not match is dim.
+    What does not match is dim. whole: ids of the lines that are drawn with their tiles; None for all. The others have
+    the same name and take the same room; they have no topics, by which a page tells them.
     """
     drawn = []
     for id_, line in lines:
-        tiles = (
-            _tiles(line, current)
-            if matches is None
-            else (draw_tile(tile, at, dim=not matches(tile), current=current) for tile, at in places(line))
-        )
         marks = {"many": line.many, "cards": line.cut, "warn": line.trouble, "cordoned": line.cordoned}
         kinds = " ".join(["node", *(mark for mark, told in marks.items() if told)])
-        topics = escape(" ".join(line.topics))
+        if whole is not None and id_ not in whole:
+            topics, inside = "", _outline(line)
+        else:
+            tiles = (
+                _tiles(line, current)
+                if matches is None
+                else (draw_tile(tile, at, dim=not matches(tile), current=current) for tile, at in places(line))
+            )
+            topics, inside = f' data-topics="{escape(" ".join(line.topics))}"', _line_name(line) + "".join(tiles)
         drawn.append(
-            f'<div class="{kinds}" role="row" id="{escape(id_)}" data-topics="{topics}"'
+            f'<div class="{kinds}" role="row" id="{escape(id_)}"{topics}>'
             # What stands on it is laid out by itself, which an item of a CSS grid is not.
-            f' data-name="{escape(line.name)}"><div class="line">{_line_name(line)}{"".join(tiles)}</div></div>'
+            f'<div class="line">{inside}</div></div>'
         )
     return mark_safe("".join(drawn))  # noqa: S308 - every value is escaped
+
+
+#: a line without its tiles, for as long as the line stays as it is
+_outlines = PerProcess(WeakKeyDictionary[GridLine, str])
+
+
+def _outline(line: GridLine) -> str:
+    """The line's name; of one with several rows the room of its tiles, too, by which its height follows."""
+    known = _outlines.value.get(line)
+    if known is None:
+        room = (
+            "".join(
+                f'<i class="room{" nic" if tile.gauge else ""}{" parts" if tile.cut else ""}'
+                f'{" first" if at.first_gauge else ""}"></i>'
+                for tile, at in places(line)
+            )
+            if line.many
+            else ""
+        )
+        known = _outlines.value[line] = _line_name(line, titled=False) + room
+    return known
 
 
 #: a line's tiles when nothing is dim and no panel is open, for as long as the line stays as it is
@@ -548,21 +598,22 @@ def places(line: GridLine) -> Iterator[tuple[Unit, TilePlace]]:
         yield tile, TilePlace(place, runs[index], not runs[index + 1], index == first)
 
 
-def _line_name(line: GridLine) -> str:
+def _line_name(line: GridLine, *, titled: bool = True) -> str:
+    """titled: with a title that counts its devices."""
     name = escape(line.name)
     said = [CORDONED] if line.cordoned else []
     said += [line.trouble] if line.trouble else []
     free = f"{line.free} of {len(line.main)} free"
     if beside := len(line.tiles) - len(line.main):
         free += f", and {line.counts[DeviceState.FREE] - line.free} of {beside} network interfaces"
-    title = f"{name}, {free}" + "".join(f". {escape(one)}" for one in said)
+    title = f' title="{name}, {free}{"".join(f". {escape(one)}" for one in said)}"' if titled else ""
     start, end = line.name[:-ENDING], line.name[-ENDING:]  # names begin alike: a long one loses its beginning
     shown = f'<span class="start">{escape(start)}</span><span>{escape(end)}</span>' if start else escape(end)
     inside = shown + "".join(f'<span class="sr">, {escape(one)}</span>' for one in said)
     if line.node:
         whole = escape(", ".join((line.name, *said)))
         inside = f'<a href="{escape(node_url(line.node))}" tabindex="-1" aria-label="{whole}">{inside}</a>'
-    return f'<span class="name" role="rowheader" title="{title}">{inside}</span>'
+    return f'<span class="name" role="rowheader"{title}>{inside}</span>'
 
 
 #: A tile by itself.

@@ -570,7 +570,7 @@ def read_device(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> Dev
     pool = snapshot.pools[pool_of(key)]
     topic = pool_topic(key[0], key[1])
     lines = [line for line in lines_of(snapshot) if topic in line.topics]
-    line = next((line for line in lines if any(_stands_for(tile, key) for tile in line.tiles)), None)
+    line = next((line for line in lines if any(stands_for(tile, key) for tile in line.tiles)), None)
     pods, state = _pods(seen[:DESCRIBED]), pool.state(key)
     ends = latest_ends(pods)
     claims = [one.claim_uid for one in seen[:DESCRIBED] if one.claim_uid]
@@ -611,7 +611,7 @@ def _rules(key: DeviceKey, candidate: CandidateDevice) -> tuple[str, ...]:
     return tuple(rule.metadata.name for rule in known) if behind == tuple(rule.spec.taint for rule in known) else ()
 
 
-def _stands_for(tile: Unit, key: DeviceKey) -> bool:
+def stands_for(tile: Unit, key: DeviceKey) -> bool:
     return tile.key == key or any(candidate.key == key for candidate in tile.candidates)
 
 
@@ -761,7 +761,7 @@ def _siblings(
 ) -> list[tuple[str, str, DeviceState, str]]:
     """(address, name, state, its holders, or its state in words) of the other devices of its card: those that are held
     or can be had, then those that others block."""
-    tile = next((tile for tile in line.tiles if _stands_for(tile, key)), None) if line else None
+    tile = next((tile for tile in line.tiles if stands_for(tile, key)), None) if line else None
     found: list[tuple[str, str, DeviceState, str]] = []
     for candidate in tile.candidates if tile and tile.cut else ():
         holders = holders_for(person, snapshot.held_by(candidate.key))
@@ -776,7 +776,7 @@ def _neighbours(person: Person, key: DeviceKey, line: GridLine | None) -> Neighb
     if line is None:
         return NeighbourStrip()
     tiles = line_for(person, line).tiles
-    at = next(index for index, tile in enumerate(tiles) if _stands_for(tile, key))
+    at = next(index for index, tile in enumerate(tiles) if stands_for(tile, key))
     alike = [tile for tile in tiles if tile.gauge == tiles[at].gauge]
     place = alike.index(tiles[at])
     first = max(0, min(place - NEIGHBOURS // 2, len(alike) - NEIGHBOURS))
@@ -800,7 +800,7 @@ class Chosen:
     """The devices that an address or a form names.
 
     `at`: addresses of devices, a line each; `tile`: addresses of tiles, a card stands for all that it is cut into;
-    `matching`: a query of the grid, for whatever its filters let through.
+    `matching`: a query of the grid, for whatever its filters let through; `except`: addresses of tiles without which.
 
     keys: in the order of their places. gone: addresses of which nothing is known. complaint: why an expression chose
     nothing.
@@ -845,21 +845,26 @@ def read_chosen(data: QueryDict, snapshot: DeviceSnapshot, classes: Mapping[str,
             found[key] = None
         else:
             gone.append(address)
-    tiles = {key for address in _lines(data.getlist("tile")) if (key := key_of(address, snapshot)) is not None}
-    for unit in _units(snapshot) if tiles else ():
-        if unit.key in tiles:
-            found.update(dict.fromkeys(one.key for one in unit.candidates))
+    found.update(dict.fromkeys(_of_tiles(data.getlist("tile"), snapshot)))
     complaint = ""
     if "matching" in data:
         asked = DeviceFilters.in_url(QueryDict(data.get("matching", "").removeprefix("?")))
         selection = select(asked, snapshot.published, classes)
         complaint = selection.complaint
-        found.update(dict.fromkeys(() if complaint else _matching(selection, snapshot)))
+        but = set(_of_tiles(data.getlist("except"), snapshot))
+        found.update((key, None) for key in (() if complaint else _matching(selection, snapshot)) if key not in but)
     return Chosen(snapshot=snapshot, keys=tuple(sorted(found, key=_place)), gone=tuple(gone), complaint=complaint)
 
 
 def _lines(fields: Iterable[str]) -> Iterator[str]:
     return (line.strip() for field in fields for line in field.splitlines() if line.strip())
+
+
+def _of_tiles(fields: Iterable[str], snapshot: DeviceSnapshot) -> Iterator[DeviceKey]:
+    tiles = {key for address in _lines(fields) if (key := key_of(address, snapshot)) is not None}
+    for unit in _units(snapshot) if tiles else ():
+        if unit.key in tiles:
+            yield from (one.key for one in unit.candidates)
 
 
 def _units(snapshot: DeviceSnapshot) -> Iterator[Unit]:

@@ -2,8 +2,13 @@
 
 - `/devices`: every device as a tile. The address has the grouping `?group=`, the tile size `?size=`, the open panel
   `?at=DRIVER/POOL/DEVICE`, and the filters (`DeviceFilters`), which dim what does not match.
-- `/devices/lines?topic=...`: the lines that those topics touch, with legend, filters and headings, for a live page.
-- `/devices/matches`: which tiles the filters dim, without the tiles.
+  Of a grid of more than `AT_ONCE` tiles, the page has the names of all lines and the tiles of a window: lines from
+  `?from=LINE` on, or around the open device, with up to `WINDOW` tiles.
+- `/devices/window?first=LINE&last=LINE`: the lines between those, as many as a window has; `?around=ADDRESS`: those
+  around one that shows this device.
+- `/devices/lines?topic=...&other=...`: the lines that those topics touch, with legend, filters and headings, for a live
+  page; of a large grid those of the other topics without their tiles.
+- `/devices/matches`: which tiles the filters dim, without the tiles; of a large grid only how many match.
 - `/devices/panel?at=...`: the panel alone; `/devices/d/DRIVER/POOL/DEVICE`: the page of one device.
 - `/devices/act/ACT`: an act on chosen devices (`Chosen`). A GET, or a POST that is not `sure`, previews it; the form in
   the preview does it through the API with the person's identity, and the next page offers to undo it.
@@ -16,11 +21,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from django import forms
 from django.contrib import messages
@@ -46,6 +51,7 @@ from dashboard.inventory.devices.grid import (
     draw_lines,
     group_lines,
     holders_for,
+    key_of,
     lines_for,
     lines_of,
 )
@@ -60,6 +66,7 @@ from dashboard.inventory.devices.queries import (
     read_device,
     read_panel,
     select,
+    stands_for,
 )
 from dashboard.inventory.devices.selectors import ExactSelector, exact_selector
 from dashboard.inventory.taint_rules import (
@@ -85,6 +92,7 @@ from insight.how_many_fit import count, how_many
 from insight.selector_matches import class_selectors, complaint, judge
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.taint_rules import TaintRules
+from inventory.live import pool_topic
 from inventory.meters import history, series_of
 from inventory.models import MeterBlock
 from manciple.api import verbs
@@ -102,8 +110,12 @@ SMALLEST = "s"
 SIZE_NAMES = {"s": "Small", "m": "Medium", "l": "Large", "x": "Huge"}
 #: States that the legend shows even where no device is in them.
 _ALWAYS = {"free", "reserved"}
+#: Tiles of a page that has all; and, of a larger grid, of one window.
+AT_ONCE, WINDOW = 4000, 1200
 #: Query parameters of the filters, which dim tiles.
 FILTERS = ("state", "class", "model", "ns", "driver", "attr", "cel")
+#: Those that name lines, of which a page's own address has none.
+_LINES = ("topic", "other", "first", "last", "around")
 
 
 @dataclass(frozen=True)
@@ -115,8 +127,6 @@ class Grid:
     snapshot: DeviceSnapshot
     #: name -> selectors
     classes: Mapping[str, Sequence[str]]
-    #: only lines with one of these are drawn; None for all lines
-    topics: frozenset[str] | None = None
 
     @cached_property
     def asked(self) -> DeviceFilters:
@@ -173,28 +183,96 @@ class Grid:
             accepted = {name: judge(selectors, published).matching for name, selectors in self.classes.items()}
         return group_lines(self.grouping, self.lines, accepted)
 
+    @cached_property
+    def rows(self) -> Sequence[tuple[str, GridLine]]:
+        """(id, line) as the lines stand on the page."""
+        return [(line_id(line, group), line) for group in self.groups for line in group.pieces]
+
+    @cached_property
+    def partly(self) -> bool:
+        """Whether a page has the tiles of a window only."""
+        return sum(len(line.tiles) for _, line in self.rows) > AT_ONCE
+
+    def place(self, parameter: str) -> int | None:
+        """Which line the address names."""
+        asked = self.query.get(parameter, "")
+        return next((at for at, (id_, _) in enumerate(self.rows) if id_ == asked), None) if asked else None
+
+    def window_from(self, start: int, last: int | None = None) -> range:
+        """Lines from one on that have as many tiles as a window, up to the last that is asked for."""
+        tiles, stop = 0, start
+        for _, line in self.rows[start : None if last is None else last + 1]:
+            tiles += len(line.tiles)
+            if tiles > WINDOW and stop > start:
+                break
+            stop += 1
+        return range(start, stop)
+
+    @cached_property
+    def window(self) -> range:
+        """The lines that a page has with their tiles."""
+        if not self.partly:
+            return range(len(self.rows))
+        first, last = self.place("first"), self.place("last")
+        if first is not None and last is not None:
+            return self.window_from(first, last)
+        start, before = self.place("from"), WINDOW // 2
+        if start is None:
+            start = self.opened or 0
+            while start and (before := before - len(self.rows[start - 1][1].tiles)) >= 0:
+                start -= 1
+        return self.window_from(start)
+
+    @cached_property
+    def opened(self) -> int | None:
+        """The line of the device that is looked for, or whose panel is open."""
+        key = key_of(self.query.get("around") or self.query.get("at", ""), self.snapshot)
+        topic = pool_topic(key[0], key[1]) if key else ""
+        of_pool = ((at, line) for at, (_, line) in enumerate(self.rows) if topic in line.topics)
+        return next((at for at, line in of_pool if key and any(stands_for(tile, key) for tile in line.tiles)), None)
+
+    @cached_property
+    def parts(self) -> list[tuple[str, bool]]:
+        """(address, whether it is this one) of the pages that have the grid's windows, for browsers without scripts."""
+        found, start = [], 0
+        while self.partly and start < len(self.rows):
+            id_, part = self.rows[start][0], self.window_from(start)
+            found.append((f"{self._link(**{'from': id_})}#{quote(id_)}", self.window.start in part))
+            start = part.stop
+        return found
+
     @property
     def drawn(self) -> Iterator[tuple[LineGroup, SafeString]]:
         """Each group with its lines."""
-        topics, matches = self.topics, self.selection.matches if self.asked.anything else None
+        return self._draw([id_ for id_, _ in self.rows], {self.rows[at][0] for at in self.window})
+
+    @property
+    def in_window(self) -> Iterator[tuple[LineGroup, SafeString]]:
+        return self._draw([self.rows[at][0] for at in self.window])
+
+    @property
+    def touched(self) -> Iterator[tuple[LineGroup, SafeString]]:
+        """The lines of the topics that the address asks for."""
+        topics, others = set(self.query.getlist("topic")), set(self.query.getlist("other"))
+        if not self.partly:
+            topics, others = topics | others, set()
+        ids = {id_ for id_, line in self.rows if not topics.isdisjoint(line.topics)}
+        return self._draw(ids | {id_ for id_, line in self.rows if not others.isdisjoint(line.topics)}, ids)
+
+    def _draw(
+        self, ids: Collection[str], whole: Container[str] | None = None
+    ) -> Iterator[tuple[LineGroup, SafeString]]:
+        """whole: those of them with their tiles; None for all."""
+        shown, matches = set(ids), self.selection.matches if self.asked.anything else None
         for group in self.groups:
-            lines = group.lines
-            if topics is not None:
-                lines = tuple(line for line in lines if not topics.isdisjoint(line.topics))
-            named = ((line_id(line, group), line) for line in lines)
-            yield group, draw_lines(named, current=self.query.get("at", ""), matches=matches)
+            named = ((id_, line) for line in group.pieces if (id_ := line_id(line, group)) in shown)
+            yield group, draw_lines(named, current=self.query.get("at", ""), matches=matches, whole=whole)
 
     @property
     def dims(self) -> str:
-        """line -> which of its tiles are dim, as a text of 0 and 1. As JSON."""
-        matches = self.selection.matches
-        return _json(
-            {
-                line_id(line, group): "".join("0" if matches(tile) else "1" for tile in line.tiles)
-                for group in self.groups
-                for line in group.lines
-            }
-        )
+        """line -> which of its tiles are dim, as a text of 0 and 1. As JSON. Those of a large grid are drawn again."""
+        matches, lines = self.selection.matches, () if self.partly else self.rows
+        return _json({id_: "".join("0" if matches(tile) else "1" for tile in line.tiles) for id_, line in lines})
 
     # Filters, and what they leave
 
@@ -246,7 +324,8 @@ class Grid:
                 query = self.query.copy()
                 states = query.getlist("state")
                 query.setlist("state", [one for one in states if one != state] if state in states else [*states, state])
-                query.pop("topic", None)
+                for name in _LINES:
+                    query.pop(name, None)
                 yield state, title, MEANINGS[state], devices, chosen, f"?{query.urlencode()}"
 
     @property
@@ -284,7 +363,7 @@ class Grid:
 
     def _link(self, *without: str, **changes: str) -> str:
         query = self.query.copy()
-        for name in (*without, "topic"):
+        for name in (*without, *_LINES):
             query.pop(name, None)
         for name, value in changes.items():
             query[name] = value
@@ -293,7 +372,7 @@ class Grid:
 
 def line_id(line: GridLine, group: LineGroup) -> str:
     """A node may stand under several headings."""
-    return f"line-{group.id}-{line.name}"
+    return f"line-{group.id}-{line.name}" + (f"~{line.piece}" if line.piece else "")
 
 
 def _json(value: object) -> str:
@@ -308,10 +387,11 @@ class GridContext(PageContext):
     dims: bool
 
 
-def _show_grid(
-    request: HttpRequest, template: str, *, dims: bool = False, topics: frozenset[str] | None = None
-) -> HttpResponse:
-    grid = Grid(person_of(request), request.GET, read_devices(), class_selectors(), topics)
+def grid_of(request: HttpRequest) -> Grid:
+    return Grid(person_of(request), request.GET, read_devices(), class_selectors())
+
+
+def _show_grid(request: HttpRequest, grid: Grid, template: str, *, dims: bool = False) -> HttpResponse:
     context = GridContext(place="devices", revision=grid.snapshot.revision, page=grid, dims=dims)
     return render_page(request, f"inventory/devices/{template}.html", context)
 
@@ -320,21 +400,33 @@ def _show_grid(
 @require_safe
 @opens_as_usual
 def show_devices(request: HttpRequest) -> HttpResponse:
-    return _show_grid(request, "devices")
+    return _show_grid(request, grid_of(request), "devices")
 
 
 @listing(NODES, SLICES)
 @require_safe
 def show_lines(request: HttpRequest) -> HttpResponse:
-    """Only the lines that show one of the `topic`s given: none without a topic."""
-    return _show_grid(request, "lines", topics=frozenset(request.GET.getlist("topic")))
+    """Only the lines that show one of the topics given: none without a topic."""
+    return _show_grid(request, grid_of(request), "lines")
+
+
+@listing(NODES, SLICES)
+@require_safe
+def show_window(request: HttpRequest) -> HttpResponse:
+    """Some lines with their tiles. 404 where they are no longer there: the page is then out of date."""
+    grid = grid_of(request)
+    if (grid.place("first") is None or grid.place("last") is None) and (
+        "around" not in request.GET or grid.opened is None
+    ):
+        raise Http404("There is no such line.")
+    return _show_grid(request, grid, "window")
 
 
 @listing(NODES, SLICES)
 @require_safe
 def show_matches(request: HttpRequest) -> HttpResponse:
-    """For each line which of its tiles are dim."""
-    return _show_grid(request, "lines", dims=True)
+    """Which tiles are dim, by line."""
+    return _show_grid(request, grid_of(request), "lines", dims=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

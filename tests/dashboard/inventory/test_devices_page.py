@@ -137,7 +137,7 @@ def test_filters_come_with_their_counts_and_the_grid_is_grouped_as_the_link_says
 
 def drawn(markup: str) -> list[str]:
     """The names of the lines."""
-    return re.findall(r'role="row"[^>]*data-name="([^"]*)"', markup)
+    return re.findall(r'role="row" id="line-[^"]*?-(node-[^"]*)"', markup)
 
 
 def test_topics_choose_lines_for_a_live_page_and_nothing_of_the_page_itself(browser: Client, lab: None) -> None:
@@ -307,12 +307,12 @@ def test_a_cordoned_node_has_a_mark_a_word_and_a_place_in_the_legend(browser: Cl
     assert "Cordoned" not in text(page(browser))
     put(structs.replace(node, spec=structs.replace(node.spec, unschedulable=True)))
     markup = page(browser)
-    assert re.search(r'<div class="node cordoned"[^>]*data-name="node-1"', markup)
+    assert re.search(r'<div class="node cordoned"[^>]*id="line-[^"]*-node-1"', markup)
     assert texts.NOTE_OF_A_CORDONED_NODE("node-1") in text(markup)
     assert "Cordoned nodes 1" in text(markup)
     assert 'href="/nodes?state=cordoned"' in markup
     touched = page(browser, "/devices/lines", topic="node:node-1")
-    assert re.findall(r'data-name="([^"]*)"', touched) == ["node-1"]
+    assert drawn(touched) == ["node-1"]
 
 
 #: what a node has -> (GPUs, NICs, whether its line goes on below, the room that its NICs take)

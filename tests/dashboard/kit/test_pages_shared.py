@@ -14,7 +14,7 @@ from django.urls import resolve, reverse
 from msgspec import structs
 
 from dashboard.kit.live import Hearing
-from dashboard.kit.rendering import MORE, PLACES
+from dashboard.kit.navigation import MORE, PLACES
 from dashboard.templatetags.kit import age, class_url, clock, device_url, pod_url
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds.roles import (

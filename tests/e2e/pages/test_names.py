@@ -174,7 +174,7 @@ def test_every_device_of_a_node_with_many_stands_on_its_sheet(page: Page, up: Up
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
         page.goto(f"{up.web}/devices")
-        line = page.locator(f'.node[data-name="{long_name}"]')
+        line = page.locator(f'.node[id$="-{long_name}"]')
         expect(line.locator(".tile")).to_have_count(DEVICES)
         inside = """(line) => [...line.querySelectorAll('.tile')].filter((one) => {
             const [tile, row] = [one.getBoundingClientRect(), line.getBoundingClientRect()];

@@ -23,8 +23,16 @@ ACTING = {
     "a user": ({"impersonate-user": "bob"}, Identity("bob", ("system:authenticated",))),
     "a user and groups": ({"impersonate-user": "bob", "impersonate-group": "team"}, BOB),
     "a group twice": (
-        {"impersonate-user": "bob", "impersonate-group": "team, crew,team"},
+        {"impersonate-user": "bob", "impersonate-group": "team\ncrew\nteam"},
         Identity("bob", ("team", "crew", "system:authenticated")),
+    ),
+    "a group with a comma is one": (
+        {"impersonate-user": "bob", "impersonate-group": "cn=team,system:masters"},
+        Identity("bob", ("cn=team,system:masters", "system:authenticated")),
+    ),
+    "names are in UTF-8": (
+        {"impersonate-user": "b\u00c3\u00b6b", "impersonate-group": "t\u00c3\u00a9am"},
+        Identity("b\u00f6b", ("t\u00e9am", "system:authenticated")),
     ),
     "a service account has the groups of one": (
         {"impersonate-user": "system:serviceaccount:drivers:plugin"},
@@ -47,7 +55,7 @@ ACTING = {
         {
             "impersonate-user": "bob",
             "impersonate-uid": "u1",
-            "Impersonate-Extra-Authentication.kubernetes.io%2FNode-Name": "n1,n2",
+            "Impersonate-Extra-Authentication.kubernetes.io%2FNode-Name": "n1\nn2",
         },
         Identity("bob", ("system:authenticated",), "u1", (("authentication.kubernetes.io/node-name", ("n1", "n2")),)),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import queue
 import threading
 import time
@@ -299,6 +300,39 @@ def test_who_rests_without_work_is_woken_in_its_interval_where_there_is_some(mon
     with dispatching(sent, [works, rests]):
         for _ in range(3):
             assert task_name("rests") not in sent.until("works")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("ends", ["longest rest", "time", "run elsewhere", "announcements"])
+def test_whom_only_changes_give_work_is_not_woken_in_its_interval(monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    """For as long as that is certain here."""
+    works = Controller(name="works", does="it", reconcile=lambda _now: 0, every=0.0)
+    asked, until = list[float](), [math.inf]
+
+    def rests_until(since: float) -> float:
+        asked.append(since)
+        return until[0]
+
+    rests = replace(works, name="rests", rests_until=rests_until)
+    sent = Sent()
+    dispatcher = Dispatcher(sent, sent, [rests, works])
+    dispatcher._look()
+    dispatcher._wake_periodic(began := time.monotonic())
+    assert sent.until("works") == [task_name("rests"), task_name("works")], "whoever comes to lead wakes everybody"
+    dispatcher._wake_periodic(began + 1)
+    assert sent.until("works") == [task_name("works")]
+    assert asked[-1] >= began, "a run that began before it was woken says nothing"
+    now = began + 1
+    if ends == "longest rest":
+        now = time.monotonic() + tasks.LONGEST_REST
+    elif ends == "time":
+        until[0] = time.time()
+    elif ends == "run elsewhere":
+        until[0] = 0.0
+    else:
+        monkeypatch.setattr(event_log, "is_connected", lambda: False)
+    dispatcher._wake_periodic(now)
+    assert sent.until("works") == [task_name("rests"), task_name("works")]
 
 
 @pytest.mark.parametrize(

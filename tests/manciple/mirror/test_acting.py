@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis.strategies import text
 from msgspec import structs
 from pytest_django.fixtures import Settings
 
@@ -16,10 +20,11 @@ from claims.kinds.pods import Pod
 from inventory.kinds.devices import CELDeviceSelector, DeviceClass, DeviceSelector
 from inventory.kinds.nodes import Taint
 from manciple.access.authorization import Attributes
+from manciple.access.mirrored import OWNERS
 from manciple.api.destination import Successor
 from manciple.api.verbs import WriteAnswer
 from manciple.mirror.acting import PAUSE
-from manciple.mirror.naming import impersonating, own_credential
+from manciple.mirror.naming import ACCOUNT_EXTRAS, impersonating, not_impersonated, own_credential
 from manciple.mirror.own_rights import FAILED_FOR, FRESH
 from manciple.mirror.stored_copy import Change
 from manciple.store import objects
@@ -617,23 +622,72 @@ def test_what_no_mirror_does_is_not_sent(scene: Scene, resource: str) -> None:
 
 
 def test_somebody_is_named_by_impersonation() -> None:
-    alice = Identity("alice", ("devs", AUTHENTICATED), uid="u", extra=(("example.com/a b", ("1", "2")),))
+    extra = (("example.com/a b", ("1", "2")), ("Scope", ("\u00e4",)))
+    alice = Identity("alice", ("devs", AUTHENTICATED), uid="u", extra=extra, remote=True)
     assert impersonating(alice) == [
         ("Impersonate-User", "alice"),
         ("Impersonate-Uid", "u"),
         ("Impersonate-Group", "devs"),
         ("Impersonate-Extra-example.com%2Fa%20b", "1"),
         ("Impersonate-Extra-example.com%2Fa%20b", "2"),
+        ("Impersonate-Extra-%53cope", "\u00e4"),
     ]
-    for name in ("", "a\nb", "a\r\nImpersonate-User: root"):
+
+
+#: What servers and what is between read otherwise than it is written, or not at all.
+@pytest.mark.parametrize(
+    "text", ["", "a\nb", "a\r\nImpersonate-User: root", " root", "root ", "a\tb\t", "\u2028", "\0"]
+)
+def test_what_no_header_carries_names_nobody(text: str) -> None:
+    for identity in (
+        Identity(text, (AUTHENTICATED,), remote=True),
+        Identity("a", ("b", text, AUTHENTICATED), remote=True),
+        Identity("a", (AUTHENTICATED,), extra=(("k", ("b", text)),), remote=True),
+        *([Identity("a", (AUTHENTICATED,), uid=text, remote=True)] if text else []),
+    ):
         with pytest.raises(Forbidden):
-            impersonating(Identity(name))
-    assert impersonating(Identity("a", ("b\r\nc",))) == [("Impersonate-User", "a")]
+            impersonating(identity)
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        Identity("root", (MASTERS, AUTHENTICATED)),
+        Identity("root", (OWNERS, AUTHENTICATED)),
+        Identity("ann", ("devs",), remote=True),
+        Identity("ann", remote=True),
+    ],
+    ids=str,
+)
+def test_whom_the_cluster_does_not_vouch_for_is_not_named(identity: Identity) -> None:
+    with pytest.raises(Forbidden):
+        impersonating(identity)
+
+
+@given(text(max_size=20), text(min_size=1, max_size=20))
+def test_every_extra_key_is_what_a_server_decodes(key: str, value: str) -> None:
+    identity = Identity("a", (AUTHENTICATED,), extra=((key, (value,)),), remote=True)
+    try:
+        ((_, _), (name, sent)) = impersonating(identity)
+    except Forbidden:
+        return
+    assert sent == value
+    assert re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name), "RFC 9110, 5.6.2"
+    assert unquote(name.removeprefix("Impersonate-Extra-").lower()) == key
+
+
+def test_who_may_impersonate_is_asked_part_by_part(scene: Scene) -> None:
+    assert list(not_impersonated(scene.remote)) == []
+    assert {one["verb"] for one in scene.server.reviewed} == {"impersonate"}
+    scene.server.may = lambda wanted: wanted["resource"] not in ("groups", "userextras")
+    assert list(not_impersonated(scene.remote)) == ["groups", *(f"userextras/{key}" for key in ACCOUNT_EXTRAS)]
 
 
 def test_requests_are_in_the_name_that_is_told(scene: Scene) -> None:
     scene.acting._named = impersonating
-    scene.acting.create(kind(CLASSES), make_class("mine"), identity=Identity("älice", ("devs",)))
+    scene.acting.create(
+        kind(CLASSES), make_class("mine"), identity=Identity("älice", ("devs", AUTHENTICATED), remote=True)
+    )
     headers = scene.server.written[0].headers
     assert headers["Impersonate-User"].encode("latin-1").decode() == "älice"
     assert headers["Impersonate-Group"] == "devs"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from django.db import OperationalError, connection
 
@@ -15,7 +16,7 @@ from manciple.controllers import coordination
 from manciple.mirror import leadership
 from manciple.mirror.leadership import LOCK, Leadership, is_led
 from manciple.mirror.replicator import Replicator
-from manciple.mirror.sources import COPIED
+from manciple.mirror.sources import BY_RESOURCE, COPIED
 from manciple.mirror.stored_copy import Change, StoredCopy
 from manciple.store import sql
 from manciple.store.models import Event
@@ -203,3 +204,46 @@ def test_a_thread_that_gives_no_sign_of_life_counts_as_stuck(server: Living, mon
             go_on.set()
         until(lambda: "team-a/later" in stored("pods"))
         until(lambda: not only.leadership.is_stuck)
+
+
+# What is done by a process that does not copy -------------------------------------------------------------------------
+
+
+def answered(server: Living, name: str, *, gone: bool = False) -> Change:
+    """What the cluster answers to a write of this pod."""
+    known = server.get("pods", "team-a", name)
+    assert known is not None
+    text = None if gone else msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **known})
+    meta = known["metadata"]
+    return Change(BY_RESOURCE["pods"], "v1", meta["uid"], "team-a", name, meta["resourceVersion"], text, gone=gone)
+
+
+@pytest.mark.parametrize("turn", [0, 1], ids=["who copies", "who does not"])
+def test_whoever_acts_finds_it_in_the_copy_at_once(server: Living, turn: int) -> None:
+    with contending(server, 2) as contenders:
+        keep = contenders[turn].leadership.keep
+        server.put("pods", pod("made"))
+        made = answered(server, "made")
+        assert keep(made)
+        assert "team-a/made" in stored("pods")
+        server.put("pods", pod("made", priorityClassName="urgent"))
+        changed = answered(server, "made")
+        assert keep(changed)
+        assert "urgent" in str(stored("pods")["team-a/made"])
+        assert keep(made), "something newer is there"
+        gone = answered(server, "made", gone=True)
+        server.delete("pods", "team-a", "made")
+        assert keep(gone)
+        assert "team-a/made" not in stored("pods")
+        assert entries()[-3:] == [(one, "pods", "made") for one in ("ADDED", "MODIFIED", "DELETED")], "once each"
+
+
+def test_what_nobody_copies_is_not_waited_for_again_and_again(server: Living, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leadership, "KEPT_WITHIN", 0.2)
+    alone = Contender(server).leadership
+    server.put("pods", pod("any"))
+    never = answered(server, "any")._replace(uid="never")
+    assert not alone.keep(never)
+    monkeypatch.setattr(leadership, "KEPT_WITHIN", 3600.0)
+    alone._late_until += 3600.0
+    assert not alone.keep(never), "it looks once"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -31,6 +31,8 @@ class Request:
     query: Mapping[str, list[str]]
     headers: Mapping[str, str]
     body: Any
+    #: all of them in lower case, with those that are sent several times
+    headers_as_sent: Sequence[tuple[str, str]] = ()
 
     @property
     def dry(self) -> bool:
@@ -77,7 +79,8 @@ class Writable(Living):
             wanted = document["spec"]["resourceAttributes"]
             self.reviewed.append(wanted)
             return 201, {}, json.dumps({**document, "status": {"allowed": self.may(wanted)}}).encode()
-        request = Request(method, path, query, dict(headers.items()), document)
+        sent = [(name.lower(), value.encode("latin-1").decode()) for name, value in headers.items()]
+        request = Request(method, path, query, dict(headers.items()), document, sent)
         with self._one_by_one:
             self.written.append(request)
             self.before(request)

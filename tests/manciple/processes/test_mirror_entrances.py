@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.conf import settings as current
+from django.db import OperationalError, ProgrammingError
 from django.test import Client
 from pytest_django.fixtures import Settings
 
 from manciple.access.authentication import chain
-from manciple.mirror import kubeconfig
+from manciple.mirror import kubeconfig, standing
+from manciple.mirror.client import Remote
+from manciple.mirror.failures import RemoteFailure
+from manciple.mirror.folders import Mark
 from manciple.mirror.kubeconfig import Choice
+from manciple.mirror.models import KindStatus, RemoteStatus
+from manciple.mirror.naming import impersonating, own_credential
+from manciple.mirror.sources import COPIED, Reach
 from manciple.processes import mirror, mirror_entrances
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, Tls
 from manciple.processes.mirror_entrances import InCluster
 from manciple.refusals import StartRefused
+from tests.laboratory import NOW
 from tests.manciple.mirror.reviewing import ReviewingCluster, mirror_of
 
 LOCAL, EVERYWHERE = Address("127.0.0.1", 0), Address("0.0.0.0", 0)
@@ -86,6 +97,47 @@ def test_tokens_in_the_clear_are_warned_of(entrances: Any, tmp_path: Path, tls: 
     assert ("in the clear" in " ".join(entrance.words(current.PAGES_URL))) == warned
 
 
+class Asked:
+    """An API server of which somebody may impersonate `resources`."""
+
+    def __init__(self, *resources: str, failure: RemoteFailure | None = None) -> None:
+        self._resources, self._failure = resources, failure
+
+    def review(self, _path: str, body: bytes, *, timeout: float) -> bytes:
+        assert timeout > 0
+        if self._failure is not None:
+            raise self._failure
+        document = json.loads(body)
+        wanted = document["spec"]["resourceAttributes"]
+        assert wanted["verb"] == "impersonate"
+        return json.dumps({**document, "status": {"allowed": wanted["resource"] in self._resources}}).encode()
+
+
+def lacks(entrance: InCluster, remote: Asked) -> str:
+    return " ".join(entrance.lacks(cast("Remote", remote)))
+
+
+def test_one_that_acts_says_whom_it_may_not_impersonate(entrances: Any) -> None:
+    entrance = entrances(LOCAL)
+    assert lacks(entrance, Asked()) == "", "it only reads"
+    entrance.acts = True
+    assert lacks(entrance, Asked("users", "groups", "serviceaccounts", "uids", "userextras")) == ""
+    said = lacks(entrance, Asked("users", "serviceaccounts", "uids", "userextras"))
+    assert "groups" in said
+    assert "serviceaccounts" not in said
+    assert "mirror-act" in said, "how to give it the right"
+    assert "broke off" in lacks(entrance, Asked(failure=RemoteFailure("the connection broke off")))
+
+
+def test_it_says_in_whose_name_it_acts(entrances: Any, settings: Settings) -> None:
+    entrance = entrances(LOCAL)
+    assert "only read" in " ".join(entrance.words("https://x"))
+    entrance.acts = True
+    assert f"is done in {settings.MIRROR_OF}" in " ".join(entrance.words("https://x"))
+    assert entrance.naming is impersonating
+    assert mirror_entrances.Laptop(port=0, acts=True).naming is own_credential
+
+
 def test_nothing_else_is_asked_who_somebody_is(entrances: Any) -> None:
     entrances(LOCAL)
     assert set(chain._tokens) == {"provider", "cluster"}
@@ -139,3 +191,70 @@ def test_what_it_does_not_start_with(settings: Settings, option: tuple[str, str]
 def test_on_a_laptop_it_is_for_its_owner() -> None:
     made = mirror.entrance(mirror.parser().parse_args([]), remote=None, context="prod")  # type: ignore[arg-type]
     assert isinstance(made, mirror_entrances.Laptop)
+
+
+@pytest.mark.parametrize("given", [["--in-cluster"], ["--in-cluster", "--act"]])
+def test_in_the_cluster_it_acts_where_that_is_said(given: list[str]) -> None:
+    made = mirror.entrance(mirror.parser().parse_args(given), remote=None, context="prod")  # type: ignore[arg-type]
+    assert made.acts == ("--act" in given)
+
+
+# A cluster that is away at the start ----------------------------------------------------------------------------------
+
+
+def start(mark: Mark, failure: RemoteFailure) -> object:
+    asked: Future[Any] = Future()
+    asked.set_exception(failure)
+    return mirror._answer(asked, mark)
+
+
+AWAY = RemoteFailure("connection refused", unreachable=True)
+
+
+@pytest.mark.django_db
+def test_it_starts_from_the_copy_in_its_folder_or_in_the_database(capsys: pytest.CaptureFixture[str]) -> None:
+    empty = Mark(context="prod", server="https://prod")
+    with pytest.raises(RemoteFailure):
+        start(empty, AWAY)
+    assert start(replace(empty, copied=True), AWAY) == {}
+    assert "connection refused" in capsys.readouterr().err
+    know(whole=False)
+    with pytest.raises(RemoteFailure):
+        start(empty, AWAY)
+    know(whole=True)
+    assert start(empty, AWAY) == {}
+    assert "connection refused" in capsys.readouterr().err
+    for code in (401, 403):
+        with pytest.raises(RemoteFailure):
+            start(empty, RemoteFailure("no", code=code))
+
+
+def know(*, whole: bool) -> None:
+    """What another process has copied."""
+    RemoteStatus.objects.update_or_create(
+        pk=1, defaults={"context": "prod", "server": "", "namespace": "", "version": "", "gates": {}, "why": ""}
+    )
+    for source in COPIED if whole else COPIED[:1]:
+        known = {
+            "version": "v1",
+            "reach": Reach.EVERYWHERE,
+            "detail": "",
+            "unread": 0,
+            "listed_at": NOW,
+            "heard_at": NOW,
+        }
+        KindStatus.objects.update_or_create(resource=source.resource, defaults=known)
+    standing.forget()
+
+
+@pytest.mark.django_db
+def test_a_database_without_tables_has_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (ProgrammingError('relation "mirror_remotestatus" does not exist'), OperationalError("away")):
+
+        def fails(*_: object, error: Exception = error, **__: object) -> object:
+            raise error
+
+        monkeypatch.setattr(RemoteStatus.objects, "filter", fails)
+        standing.forget()
+        with pytest.raises(RemoteFailure):
+            start(Mark(context="prod", server="https://prod"), AWAY)

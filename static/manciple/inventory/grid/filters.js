@@ -1,5 +1,7 @@
 // Filters and tile size: kept in the address, judged by the server, which says which tiles to dim. Nothing reflows.
+import { partly } from "./lines.js";
 import { $$, ask, cel, form, grid, here, judge, main, mergeParts, parse, plain, remember, said } from "./page.js";
+import { doubt } from "./windows.js";
 
 const FILTERS = ["state", "class", "model", "ns", "driver", "attr", "cel"];
 const TYPING = 180; // milliseconds after the last key before an expression is judged
@@ -9,12 +11,14 @@ let asking = null;
 const filter = async () => {
   asking?.abort();
   const mine = asking = new AbortController();
+  document.dispatchEvent(new CustomEvent("grid:filtered"));
+  if (partly()) doubt(); // its tiles come anew
   try {
     const answer = await fetch(ask(main.dataset.matches), { signal: mine.signal });
     if (!answer.ok) return;
     const got = parse(await answer.text()).firstElementChild;
     mergeParts(got);
-    for (const [id, dims] of Object.entries(JSON.parse(got.dataset.dims || "{}"))) {
+    if (!partly()) for (const [id, dims] of Object.entries(JSON.parse(got.dataset.dims || "{}"))) {
       const tiles = document.getElementById(id)?.getElementsByClassName("tile") ?? [];
       if (tiles.length !== dims.length) continue; // the line is newer than the answer, and on its way
       for (let index = 0; index < dims.length; index++) tiles[index].classList.toggle("dim", dims[index] === "1");

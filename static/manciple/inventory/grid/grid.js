@@ -4,6 +4,7 @@
 import { enter, followKeys } from "./keyboard.js";
 import { main } from "./page.js";
 import { show } from "./panel.js";
+import "./choose.js";
 import "./filters.js";
 import "./tip.js";
 import "./live.js";

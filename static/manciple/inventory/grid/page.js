@@ -57,6 +57,7 @@ export const mergePart = (got, id) => {
 export const mergeHeads = (got) => {
   for (const head of $$("header[id]", got)) {
     const old = document.getElementById(head.id);
+    if (old) old.dataset.lines = head.dataset.lines;
     if (old && !old.isEqualNode(head)) merge(old, head);
   }
 };

@@ -2,6 +2,7 @@
 import { stop } from "./keyboard.js";
 import { $$, answerTo, cel, grid, here, main, merge, panel, parse, plain, remember, said } from "./page.js";
 import { pointAt } from "./tip.js";
+import { sightOf } from "./windows.js";
 
 export const tileOf = (at) => grid.querySelector(`.tile[data-at="${CSS.escape(at)}"]`) ?? grid.querySelector(`[data-at="${CSS.escape(at)}"]`)?.closest(".tile");
 export const mark = (at) => {
@@ -47,9 +48,10 @@ const draw = async (at) => {
   mark(at);
   pointAt(null);
   if (!await fill(at)) return;
-  const tile = tileOf(at);
-  if (tile) show(tile);
   panel.focus({ preventScroll: true });
+  if (!tileOf(at)) await sightOf(at);
+  const tile = here().searchParams.get("at") === at && tileOf(at);
+  if (tile) show(tile);
 };
 const close = () => {
   hide(here().searchParams.get("at"));
@@ -93,5 +95,5 @@ const find = (left = LOOKS) => {
 if (!panel.hidden) {
   panel.dataset.at = here().searchParams.get("at");
   // What was done is told above the grid, with Undo: whoever comes from doing it reads that, and is not taken away from it.
-  if (!document.activeElement.matches(".says")) find();
+  if (!document.activeElement.matches(".says")) sightOf(panel.dataset.at).then(() => find());
 }
