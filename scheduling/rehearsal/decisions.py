@@ -18,6 +18,7 @@ from claims.pod_claims import has_group, names_of_claims
 from manciple.controllers.coordination import utc_now
 from manciple.wire.limits import TimeLimitExceeded, time_limit
 from scheduling.allocator import Deadline
+from scheduling.cycle import post_filter
 from scheduling.cycle.gangs import Broken, GangNeed, GangPlaces, GangSearch, need_of, to_try
 from scheduling.cycle.scheduler import decide
 from scheduling.metrics import imagined
@@ -34,8 +35,11 @@ GANG_SECONDS = 0.5
 def rehearse(state: ClusterState, pod: Pod, *, briefly: bool = False) -> Placement | Wait:
     """A placement is assumed on the state; nothing else is done about it. briefly: as for `decide`.
 
+    Nominated pods whose room an earlier try took back have it again.
+
     Raises: TimeLimitExceeded past a deadline that the caller set.
     """
+    post_filter.settle(state, utc_now())
     deadline = Deadline.after_work(SECONDS)
     try:
         with state.overlay.trying(pod), imagined(), time_limit(deadline):

@@ -476,6 +476,16 @@ def _loosened(claim: ResourceClaim, request: DeviceRequest, index: int) -> Resou
 # The explanation ------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class KeptRoom:
+    """Devices of `node`, (driver, pool, device), that are kept for a nominated pod."""
+
+    namespace: str
+    pod: str
+    node: str
+    devices: frozenset[tuple[str, str, str]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """What is to be said of one pod or claim."""
@@ -495,6 +505,8 @@ class Explanation:
     extended: tuple[ServedRequest, ...] = ()
     #: of a pod that waits: whom it would evict, or why nobody
     preemption: PlannedEviction | OfPreemption | None = None
+    #: where devices that it may not have are kept for others that wait
+    rooms: tuple[KeptRoom, ...] = ()
 
     @property
     def waits(self) -> bool:
@@ -687,7 +699,17 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
         held=request.held,
         extended=() if special is None else served_requests(special.mappings, special.claim),
         preemption=preview(state, request, refusals_of(found), datetime.now(UTC)) if found.cause else None,
+        rooms=tuple(_rooms_kept(state)),
     )
+
+
+def _rooms_kept(state: ClusterState) -> Iterator[KeptRoom]:
+    """Against the pod that is being tried."""
+    for room in state.rooms.all():
+        if room.counts and room.allocations:
+            results = (one for given in room.allocations.values() for one in given.devices.results)
+            devices = frozenset((one.driver, one.pool, one.device) for one in results)
+            yield KeptRoom(room.pod.metadata.namespace, room.pod.metadata.name, room.node, devices)
 
 
 def not_placed(pod: Pod, nodes: Sequence[str]) -> NotPlaced:

@@ -380,13 +380,13 @@ def _stops(node: NodeReport, request: Examined | None) -> tuple[str, int]:
     if isinstance(outcome, Allocated):
         return "Could take everything now", 1000
     if not isinstance(outcome, Unallocatable):
-        return message(outcome.cause), 0
+        return sentence(message(outcome.cause)), 0
     if request is not None and request.short:
         index = next(number for number, stage in enumerate(request.funnel) if stage.left < request.wanted)
         return _stage_text(request, request.funnel, index), index
     if outcome.reasons:
         leading = outcome.reasons[0]
-        return (clause(leading.conflict) if leading.conflict else f"Request {leading.request} is short"), 500
+        return (sentence(clause(leading.conflict)) if leading.conflict else f"Request {leading.request} is short"), 500
     return "Too few devices", 0
 
 
@@ -611,6 +611,7 @@ def _verdict(explained: Explanation, pod: Pod, person: Person) -> PodVerdict:
     advice = advice_of(explained)
     notes = [*(explained.report.notes if explained.report else ()), eviction_words(explained.preemption, pod, person)]
     repairs = [words_of(step.act.trouble, person.sees)[0] for step in advice.steps if isinstance(step.act, Repair)]
+    notes += _room_notes(explained, person)
     notes += [f"It would start if this were fixed: {begun(title)}." for title in repairs]
     return PodVerdict(
         good=False,
@@ -619,6 +620,18 @@ def _verdict(explained: Explanation, pod: Pod, person: Person) -> PodVerdict:
         next_step=advice.sentence(person.sees),
         steps=step_lines(advice, person),
     )
+
+
+def _room_notes(explained: Explanation, person: Person) -> Iterator[str]:
+    """Why devices that nobody holds are not free for it."""
+    if explained.report is None:
+        return
+    contested = {key[:3] for key in _report_parts(explained.report, {}).contested}
+    for room in explained.rooms:
+        if not contested.isdisjoint(room.devices):
+            seen = person.sees(room.namespace)
+            whose = f"pod `{room.namespace}/{room.pod}`" if seen else "a pod of another namespace"
+            yield f"What comes free on `{room.node}` is kept for {whose}, which is served first."
 
 
 def eviction_words(found: PlannedEviction | OfPreemption | None, pod: Pod, person: Person) -> str:

@@ -59,6 +59,7 @@ from tests.builders import (
     make_slice,
     make_template,
 )
+from tests.dashboard.browsing import close_words as words_of_page
 from tests.dashboard.browsing import member, said, signed_in
 from tests.scheduling.cluster import Cluster, with_spec
 
@@ -534,3 +535,54 @@ def test_a_constraint_with_a_wrong_name_is_mended_with_one_click(cluster: Cluste
     assert cluster.pod("asks").spec.node_name == "node-1"
     (made,) = cluster.all(ResourceClaim)
     assert made.spec.devices.constraints[0].match_attribute == PCIE
+
+
+def _keep_room(cluster: Cluster, *, others: int = 1, namespace: str = "default") -> None:
+    """One device came free, and is kept for `large`, which wants as many as `stays` holds."""
+    for name, count in (("leaves", 1), ("stays", others)):
+        cluster.create(make_claim(name, requests=[make_request(count=count)]))
+        cluster.create(make_pod(name, claims={"gpu": name}))
+    cluster.settle()
+    wants = [make_request(count=max(others, 2))]
+    cluster.create(make_claim("large", namespace=namespace, requests=wants))
+    cluster.create(make_pod("large", namespace=namespace, claims={"gpu": "large"}))
+    cluster.settle()
+    cluster.later(70)
+    cluster.finish("leaves")
+    cluster.settle()
+    assert cluster.get(Pod, "large", namespace).status.nominated_node_name == "node-1"
+
+
+def test_a_pod_awaits_only_those_that_end_before_it_can_start(cluster: Cluster, admin: Client) -> None:
+    """Room that is kept for the pod that has waited longest counts in each rehearsal, not in the first alone."""
+    cluster.with_gpus("node-1", each=4)
+    _keep_room(cluster, others=3)
+    cluster.create(make_claim("wants"))
+    cluster.create(make_pod("asks", claims={"gpu": "wants"}))
+    (words,) = (one for one in _advised(admin, cluster) if one.startswith("Wait"))
+    assert "`default/stays`" in words
+    assert "kept for pod default/large" in words_of_page(admin, "/pods/default/asks")
+
+
+def test_of_what_is_kept_for_a_pod_of_others_no_name_is_said(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    _keep_room(cluster, namespace="secret")
+    cluster.create(make_claim("wants"))
+    cluster.create(make_pod("asks", claims={"gpu": "wants"}))
+    cluster.settle()
+    page = words_of_page(member("mia", "default"), "/pods/default/asks")
+    assert "kept for a pod of another namespace" in page
+    assert "secret" not in page
+    assert "large" not in page
+
+
+def test_names_in_the_table_of_nodes_are_set_as_code(cluster: Cluster, admin: Client) -> None:
+    cluster.create(make_class())
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=_devices(4, each_root=2)))
+    cluster.create(make_claim("wants", requests=[make_request(count=4)], constraints=[make_constraint(PCIE)]))
+    cluster.create(make_pod("asks", claims={"gpu": "wants"}))
+    cluster.settle()
+    page = words_of_page(admin, "/pods/default/asks")
+    assert page.count(f"with the same {PCIE}") > 1
+    assert "`" not in page
