@@ -16,6 +16,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import resolve, reverse
+from django.views.decorators.http import require_safe
 
 from dashboard.kit.guards import check, public
 from manciple.access.authorization import ViewRights, rights_of
@@ -92,6 +93,7 @@ def _rights(name: str) -> ViewRights:
 
 
 @public
+@require_safe
 def go_home(request: HttpRequest) -> HttpResponse:
     """The first place that they may open; without one, their account, which says who they are. The overview says whom
     to ask for a role.
