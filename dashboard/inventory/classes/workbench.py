@@ -230,6 +230,11 @@ class Bench:
         return [str(row.number) for row in self.form.selectors if row.judged and row.judged.error]
 
     @property
+    def judges(self) -> bool:
+        """Whether devices are told apart: without any selector, all match; without one that compiles, nobody knows."""
+        return not self.broken or bool(self.compiling)
+
+    @property
     def savable(self) -> bool:
         return not self.broken and not self.cost.exceeds and not self.form.wrong
 
@@ -242,7 +247,9 @@ class Bench:
 
     @property
     def judged_sentence(self) -> str:
-        behind = ", from what compiles" if self.broken else f", judged in {self.milliseconds:.0f} ms"
+        behind = f", judged in {self.milliseconds:.0f} ms"
+        if self.broken:
+            behind = ", from what compiles" if self.judges else ", none judged"
         return f"{known_count(self.verdicts.total, 'published device', of='devices')}{behind}"
 
     @property
@@ -263,6 +270,8 @@ class Bench:
     @property
     def matched_sentence(self) -> str:
         """Said aloud as the verdicts change."""
+        if not self.judges:
+            return "No selector compiles."
         matched, total = self.verdicts.matched, self.verdicts.total
         devices, verb = "device" if total == 1 else "devices", "matches" if matched == 1 else "match"
         return f"{matched} of {total} {devices} {verb}{' the selectors that compile' if self.broken else ''}"

@@ -165,6 +165,18 @@ def test_what_does_not_compile_or_lacks_a_driver_is_told_where_it_is_and_cannot_
     assert "Required value" in page.partition('id="error-driver-0"')[2].partition("</div>")[0]
 
 
+@pytest.mark.parametrize(
+    ("selectors", "are_judged"),
+    [((), True), ((OF_DRIVER,), True), ((OF_DRIVER, "device.driver =="), True), (("device.driver ==",), False)],
+)
+def test_no_device_matches_or_fails_while_no_selector_compiles(
+    admin: Client, shelf: Cluster, selectors: tuple[str, ...], are_judged: bool
+) -> None:
+    page = admin.post("/classes/verdicts", {"name": "x", "selector": list(selectors)}).content.decode()
+    assert ('id="match-count"' in page) is are_judged
+    assert ('class="verdict-map"' in page) is are_judged
+
+
 def test_check_shows_the_verdicts_without_script_and_stores_nothing(
     admin: Client, viewer: Client, shelf: Cluster
 ) -> None:
