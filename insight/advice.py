@@ -139,7 +139,9 @@ class RaiseQuota:
 
 @dataclass(frozen=True, slots=True)
 class RemoveGates:
-    """The pod's scheduling gates."""
+    """The pod's scheduling gates, which are others' reasons to wait: each by its name."""
+
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +237,9 @@ def told(step: Step, claims: Mapping[str, ResourceClaim], sees: Callable[[str], 
             words = f"Let class `{device_class}` serve `{resource}`"
         case RaiseQuota(limits=limits):
             words = f"Raise {_joined([f'`{one.key}` of quota `{one.quota}` to {one.to}' for one in limits])}"
-        case RemoveGates():
-            words = "Remove the gates from `spec.schedulingGates`"
+        case RemoveGates(names=names):
+            what = f"gate{'s' if len(names) > 1 else ''} {_joined([f'`{name}`' for name in names])}"
+            words = f"Remove {what if names else 'the gates'} from `spec.schedulingGates`"
         case Await():
             words = _awaited(step.act, sees)
         case AddNode(like=node):
@@ -517,7 +520,7 @@ def _without_rehearsal(subject: Subject) -> Advice:
     assert subject.cause is not None  # noqa: S101 - nothing is advised about what does not wait
     cause, steps, missing = _because(subject.cause), list[Step](), _missing(subject)
     if isinstance(cause, Gated):
-        steps.append(Step(act=RemoveGates(), then="what follows cannot be told"))
+        steps.append(Step(act=_removing_gates(subject.pod), then="what follows cannot be told"))
     elif isinstance(cause, (ClaimNotFound, ClaimNotCreated)):
         templates = any(one.resource == TEMPLATES and one.but_for != subject.namespace for one in gaps())
         if isinstance(cause, ClaimNotFound) or not templates:
@@ -649,7 +652,11 @@ def _imagining(workload: Workload) -> Iterator[_Imagining]:
 def _without_gates(workload: Workload) -> Iterator[Step]:
     with _imagining(workload) as imagining:
         node, _ = imagining.starts()
-        yield Step(act=RemoveGates(), node=node, then="it is then tried, and waits for a node")
+        yield Step(act=_removing_gates(workload.pod), node=node, then="it is then tried, and waits for a node")
+
+
+def _removing_gates(pod: Pod | None) -> RemoveGates:
+    return RemoveGates(names=tuple(gate.name for gate in pod.spec.scheduling_gates) if pod is not None else ())
 
 
 def _with_higher_limits(workload: Workload, cause: QuotaUsedUp) -> Iterator[Step]:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from django.db import Error
 
+from manciple.per_process import PerProcess
 from manciple.store import event_log
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.resources import Key
@@ -52,16 +53,16 @@ class Rest:
     def __init__(self, resources: Collection[str]) -> None:
         self._resources = resources
         #: see `note`
-        self._noted = (-math.inf, 0, 0.0)
+        self._noted = PerProcess[tuple[float, int, float]](lambda: (-math.inf, 0, 0.0))
 
     def note(self, began: float, revision: int, until: float) -> None:
         """A run that began then, by the monotonic clock, left nothing of what there was up to that revision.
 
         until: when the next turn comes by itself, as POSIX seconds; 0.0 where something is left.
         """
-        self._noted = began, revision, until
+        self._noted.value = began, revision, until
 
     def until(self, since: float) -> float:
         """`Controller.rests_until`."""
-        began, revision, until = self._noted
+        began, revision, until = self._noted.value
         return until if began >= since and event_log.newest(self._resources) <= revision else 0.0

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import pytest
 
+from manciple.controllers.turns import Rest
 from manciple.per_process import PerProcess, every, reset_all
 from manciple.store.event_log import Follower
 from manciple.store.hooks import PolicyCache
@@ -33,7 +34,7 @@ CHANGES = {
     "setdefault", "update",
 }  # fmt: skip
 #: They keep their state in a `PerProcess`.
-MANAGED = (PerProcess, Follower, PolicyCache)
+MANAGED = (PerProcess, Follower, PolicyCache, Rest)
 #: Their entries live as long as objects elsewhere, or are only seen by one thread.
 BOUND_TO_OTHERS = (WeakKeyDictionary, WeakSet, WeakValueDictionary, threading.local)
 

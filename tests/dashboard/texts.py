@@ -437,3 +437,7 @@ FORM_FROM_BEFORE_SIGNING_IN = Text("This form is from before you signed in")
 
 # Workloads
 NEXT_POD_WOULD_WAIT = Text("The next pod would wait because")
+
+# What a mirror's cluster, and fairness among pods, leave unsaid
+RIGHT_NOT_ANSWERED = Text("No answer in time")
+KEPT_FOR_SOMEBODY = Text("kept for a pod of another namespace")

@@ -413,11 +413,12 @@ def show_lines(request: HttpRequest) -> HttpResponse:
 @listing(NODES, SLICES)
 @require_safe
 def show_window(request: HttpRequest) -> HttpResponse:
-    """Some lines with their tiles. 404 where they are no longer there: the page is then out of date."""
+    """Some lines with their tiles: those that the page has, where none are named. 404 where those named are no longer
+    there: the page is then out of date.
+    """
     grid = grid_of(request)
-    if (grid.place("first") is None or grid.place("last") is None) and (
-        "around" not in request.GET or grid.opened is None
-    ):
+    between = [grid.place(one) for one in ("first", "last") if one in request.GET]
+    if None in between or len(between) == 1 or ("around" in request.GET and grid.opened is None):
         raise Http404("There is no such line.")
     return _show_grid(request, grid, "window")
 

@@ -117,7 +117,8 @@ def test_windows_one_after_the_other_are_the_whole_grid(admin: Client) -> None:
 def test_a_line_that_is_gone_is_not_found(admin: Client) -> None:
     assert admin.get("/devices/window?first=line-a100-node-0000&last=line-a100-gone").status_code == 404
     assert admin.get("/devices/window?around=a/b/c").status_code == 404
-    assert admin.get("/devices/window").status_code == 404
+    assert admin.get("/devices/window?first=line-a100-node-0000").status_code == 404
+    assert drawn(get(admin, "/devices/window")) == drawn(get(admin))  # where none are named, those of the page
 
 
 def test_a_link_to_a_device_comes_with_its_tile_and_those_around(admin: Client) -> None:

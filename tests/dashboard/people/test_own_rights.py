@@ -15,6 +15,7 @@ from manciple.access.authorization import Attributes, Decision
 from manciple.access.mirrored import OWNERS, ClusterRights
 from manciple.mirror.failures import RemoteFailure
 from manciple.wire.identity import Identity
+from tests.dashboard import texts
 from tests.dashboard.browsing import signed_in, words
 from tests.manciple.mirror.reviewing import INVENTORY, ReviewingCluster, mirror_of
 from tests.mirrors import PROD, become_mirror
@@ -105,7 +106,7 @@ def test_a_slow_cluster_is_not_waited_for_without_end(
 ) -> None:
     ann = entered(cluster, "ann")
     monkeypatch.setattr(own_rights, "PATIENCE", -1.0)
-    assert set(rights(ann).values()) == {"No answer in time"}
+    assert set(rights(ann).values()) == {texts.RIGHT_NOT_ANSWERED}
 
 
 # On a laptop ----------------------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ from tests.builders import (
     make_slice,
     make_template,
 )
+from tests.dashboard import texts
 from tests.dashboard.browsing import close_words as words_of_page
 from tests.dashboard.browsing import member, said, signed_in
 from tests.scheduling.cluster import Cluster, with_spec
@@ -571,7 +572,7 @@ def test_of_what_is_kept_for_a_pod_of_others_no_name_is_said(cluster: Cluster) -
     cluster.create(make_pod("asks", claims={"gpu": "wants"}))
     cluster.settle()
     page = words_of_page(member("mia", "default"), "/pods/default/asks")
-    assert "kept for a pod of another namespace" in page
+    assert texts.KEPT_FOR_SOMEBODY in page
     assert "secret" not in page
     assert "large" not in page
 

@@ -68,7 +68,12 @@ SCENARIOS: dict[str, tuple[Callable[[], Objects], type[Cause], str]] = {
     "it has a scheduling gate": (
         lambda: cluster(("pods", pod("train", schedulingGates=[{"name": "example.com/wait"}]))),
         causes.Gated,
-        "Remove the gates",
+        "Remove gate `example.com/wait`",
+    ),
+    "it has several scheduling gates": (
+        lambda: cluster(("pods", pod("train", schedulingGates=[{"name": "a.com/one"}, {"name": "b.com/two"}]))),
+        causes.Gated,
+        "Remove gates `a.com/one` and `b.com/two`",
     ),
     "no node has enough cpu": (lambda: cluster(("pods", pod("train", cpu="100"))), NoNodeFits, ""),
     "other pods take the cpu": (

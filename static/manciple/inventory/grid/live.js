@@ -119,7 +119,7 @@ const update = async () => {
   try {
     for (let next = wanted(); waiting.size || whole || next; next = wanted()) {
       if (next && !whole) {
-        whole = !await fetchWindow(next);
+        if (!await fetchWindow(next)) whole = true; // which it may have become meanwhile
         enter();
         mark(here().searchParams.get("at"));
         next.go?.();
