@@ -7,6 +7,7 @@ button that made them, and never again.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -397,7 +398,7 @@ def _explained(refusal: ApiError, name: str) -> str:
         return f"Namespace {name} already exists. Choose another name."
     causes = (refusal.details or {}).get("causes") or []
     said = next((str(cause.get("message", "")) for cause in causes), refusal.message)
-    return f"Invalid name: {said}"
+    return f"Invalid name: {said.removeprefix(f'Invalid value: {json.dumps(name)}: ')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,7 +120,7 @@ def _make(name: str) -> Any:
     try:
         model._meta.get_field("username").clean(name, None)
     except ValidationError as error:
-        raise NameRefused(f"{name!r} is not a valid name:  {' '.join(error.messages)}") from error
+        raise NameRefused(f"{name!r} is not a valid name: {' '.join(map(str.strip, error.messages))}") from error
     if len(scripts := _scripts(name)) > 1:
         raise NameRefused(f"{name!r} has letters of several scripts that look alike: {', '.join(scripts)}. Use one.")
     if known := namesake(name):

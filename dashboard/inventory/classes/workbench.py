@@ -49,6 +49,7 @@ from dashboard.inventory.classes.queries import (
 )
 from dashboard.inventory.devices.grid import STATES
 from dashboard.kit.differences import DiffLine, difference, lines_changed
+from dashboard.kit.forms import plain
 from dashboard.templatetags.kit import counted, device_url, known_count
 from insight.how_many_fit import NOTHING, Count, count, how_many
 from insight.selector_matches import JudgedDevices, judged_devices, matches, places
@@ -104,7 +105,7 @@ class ShownGroup:
     @property
     def text(self) -> str:
         """The operand without domains; an error without cel-go's advice, as the page gives its own."""
-        return _LOOKUP.sub("", self.group.text).partition(". consider ")[0]
+        return plain(_LOOKUP.sub("", self.group.text).partition(". consider ")[0])
 
     @property
     def selector(self) -> str:

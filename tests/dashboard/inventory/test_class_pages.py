@@ -165,6 +165,12 @@ def test_what_does_not_compile_or_lacks_a_driver_is_told_where_it_is_and_cannot_
     assert "Required value" in page.partition('id="error-driver-0"')[2].partition("</div>")[0]
 
 
+def test_an_error_quotes_no_regular_expression(admin: Client, shelf: Cluster) -> None:
+    said = _judged(admin, f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("80GB"))')
+    assert "10Gi" in said
+    assert "^" not in said
+
+
 @pytest.mark.parametrize(
     ("selectors", "are_judged"),
     [((), True), ((OF_DRIVER,), True), ((OF_DRIVER, "device.driver =="), True), (("device.driver ==",), False)],

@@ -86,6 +86,7 @@ def test_a_name_that_is_refused_stands_in_the_form_with_why(admin: Client, clust
         assert answer.status_code == 422
         assert why in answer.content.decode()
         assert f'value="{name}"' in answer.content.decode()
+        assert "Invalid value" not in answer.content.decode(), "it stands beside the field"
 
 
 def test_admin_access_is_explained_then_opened_then_closed(admin: Client, cluster: Cluster) -> None:
