@@ -63,7 +63,7 @@ OWN = {
 }  # fmt: skip
 INVENTORY = {
     "devices": "r02222", "devices/lines": "r02222", "devices/matches": "r02222", "devices/panel": "r02222",
-    "devices/window": "r04444", "devices/d/<str:driver>/<path:pool>/<str:device>": "r04444",
+    "devices/window": "r02222", "devices/d/<str:driver>/<path:pool>/<str:device>": "r04444",
     "devices/act/<str:act>": "r04444",
     "devices.csv": "r02222", "classes": "r02222", "classes.csv": "r02222", "classes/new": "r00002",
     "classes/check": "r05555", "classes/verdicts": "r05555", "classes/completions": "r02222",

@@ -167,7 +167,7 @@ def test_devices_and_pods_of_the_cluster_are_shown_and_changes_follow(mirror: Mi
     cluster.patch(f"{PODS}/stuck", {"metadata": {"labels": {"team": "seismics"}}})
     mirror.shows(f"/pods/{NAMESPACE}/stuck?tab=yaml", "seismics")
     cluster.delete(f"{PODS}/stuck", grace=0)
-    mirror.shows(f"/pods/{NAMESPACE}/stuck", "does not exist|was deleted|ended")
+    mirror.no_longer_shows(f"/pods/{NAMESPACE}/stuck", "Why it waits")
 
 
 def test_what_is_mirrored_is_told(mirror: Mirror) -> None:
