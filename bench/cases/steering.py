@@ -91,7 +91,7 @@ class Machine:
 
 
 class Nominations:
-    """The nodes that the policy `fragmentation` would nominate: it knows what kube-scheduler gave to whom."""
+    """The nodes that the policy `fragmentation` nominates, knowing what kube-scheduler has allocated so far."""
 
     def __init__(self, nodes: Sequence[TraceNode]) -> None:
         self._inventory = Inventory()

@@ -74,11 +74,11 @@ def opens(name: str, person: Person) -> bool:
     """Whether the page of this URL's name is there, and they may open it."""
     if name in (_UNMIRRORED if settings.MIRROR else _MIRRORED):
         return False
-    if name == "overview" and person.has_no_role:  # it says whom to ask, and is where they come in
+    if name == "overview" and person.has_no_role:  # it is shown when they sign in, and says whom to ask
         return False
     if name == "audit":
         return person.may_audit()
-    if name == "roles" and not person.administers:  # they are there for others, too, and little of them
+    if name == "roles" and not person.administers:  # others may open the page, but it shows them little
         return False
     try:
         check(_rights(name), person)
@@ -95,8 +95,8 @@ def _rights(name: str) -> ViewRights:
 @public
 @require_safe
 def go_home(request: HttpRequest) -> HttpResponse:
-    """The first place that they may open; without one, their account, which says who they are. The overview says whom
-    to ask for a role.
+    """Leads to the first page that the person may open, or else to their account. Somebody without a role is sent to
+    the overview, which says whom to ask.
     """
     if not request.user.is_authenticated or person_of(request).has_no_role:
         return redirect("overview")

@@ -696,7 +696,7 @@ class Dispatcher:
             self._periodic[one.name] = now + one.every
 
     def _rests_longer(self, one: Controller, now: float) -> bool:
-        """Whether all that could give it work is told, here."""
+        """Whether it may sleep longer: this process hears of every change that could give it work."""
         woken = self._woken[one.name]
         is_told = woken > now - LONGEST_REST and event_log.is_connected()
         return is_told and one.rests_until(woken) > time.time()

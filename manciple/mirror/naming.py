@@ -89,7 +89,7 @@ class _Review(msgspec.Struct):
 
 
 def not_impersonated(remote: Remote) -> Sequence[str]:
-    """What of identities the mirror's own account may not impersonate, unless a role names those whom it may.
+    """The parts of an identity that the mirror's account may not impersonate freely; a role may still name some values.
 
     Raises: RemoteFailure.
     """

@@ -95,7 +95,7 @@ class GuardProcess:
         self, listener: socket.socket, arguments: Sequence[str], *, program: Sequence[str] = GUARD_PROCESS
     ) -> None:
         self._listener, self._arguments, self._program = listener, arguments, program
-        #: held while the process is started or told to stop
+        #: guards the start and the stop of the process
         self._lock, self._stopping = threading.Lock(), threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
 

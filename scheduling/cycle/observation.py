@@ -74,7 +74,7 @@ def _chosen(verdicts: Sequence[AnyVerdict]) -> Iterator[Choice]:
 
 
 def _cause_of(placement: Placement) -> NotPlaced | NotJudged:
-    """What is told of a pod that fits."""
+    """Why a pod still waits although it fits."""
     cause = NotPlaced(scheduler=scheduler_of(placement.pod), nodes=(placement.node,))
     return judgement.not_judged(cause, placement.pod) or cause
 

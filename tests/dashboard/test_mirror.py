@@ -168,7 +168,7 @@ def test_no_page_offers_what_would_be_refused(mirror: Client) -> None:
 
 
 class Everything(ClusterRights):
-    """Of somebody whom the cluster lets do anything."""
+    """Signed in as somebody who may do anything in the cluster."""
 
     def decide(self, _identity: Identity, _wanted: Attributes) -> Decision:
         return Decision(True)

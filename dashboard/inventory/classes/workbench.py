@@ -232,7 +232,7 @@ class Bench:
 
     @property
     def judges(self) -> bool:
-        """Whether devices are told apart: without any selector, all match; without one that compiles, nobody knows."""
+        """Whether there are verdicts: without selectors every device matches; if none compiles, nobody can tell."""
         return not self.broken or bool(self.compiling)
 
     @property
